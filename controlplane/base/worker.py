@@ -18,7 +18,7 @@ from router.contract.redis.fleet_status import WorkerPresence
 
 PRESENCE_S = 2.0
 WATCH_S = 1.0
-STEPS = "controlplane.doors.steps.STEPS"  # imported late, as the steps load the whole control plane
+STEPS = "controlplane.doors.steps.STEPS"  # imported late, because the steps load the whole control plane
 log = logging.getLogger(__name__)
 
 
@@ -33,7 +33,7 @@ def wait_for_database(**_: Any) -> None:
 
 
 class Steps(bootsteps.StartStopStep):
-    """The steps of the control plane with `--control`, taken while the worker leads (controlplane/base/schedule),
+    """With `--control`, runs the steps of the control plane while the worker leads (controlplane/base/schedule),
     without a broker."""
 
     def __init__(self, parent: Any, control: bool = False, **options: Any) -> None:
@@ -53,7 +53,7 @@ class Steps(bootsteps.StartStopStep):
         signals.worker_shutting_down.connect(self.end)
 
     def end(self, **_: Any) -> None:
-        """End at once, although the worker first waits for its jobs."""
+        """End at once; otherwise the worker would first wait for its jobs."""
         self.schedule.end()
 
     def stop(self, parent: Any) -> None:
@@ -61,7 +61,7 @@ class Steps(bootsteps.StartStopStep):
 
 
 class Watch(bootsteps.StartStopStep):
-    """The scrapes of this host's engines every second, with `--node NAME`."""
+    """With `--node NAME`, scrapes this host's engines every second."""
 
     def __init__(self, parent: Any, node: str = "", **options: Any) -> None:
         self.enabled, self.node = bool(node), node
@@ -90,7 +90,7 @@ def watch(node: str, stopping: threading.Event) -> None:
         try:
             scrape(node)
         except Exception as error:
-            # Redis or the database may be back in a moment; if the loop ended, the node would be lost.
+            # Redis or the database may answer again soon; if the loop ended, the node would be lost.
             failures.failed(what, error)
         else:
             failures.works(what)
@@ -127,7 +127,7 @@ def tell(hostname: str, queues: list[str], stopping: threading.Event) -> None:
         value = WorkerPresence(
             name=hostname, at=time.time(), started_at=started_at, pid=os.getpid(), queues=tuple(queues)
         )
-        # The broker's connection reports a lost Redis, and readers see the age of the value.
+        # The broker's connection reports an unreachable Redis, and readers see the age of the value.
         with contextlib.suppress(redis.RedisError):
             connect().set(redis_keys.worker_key(hostname), codec.encode(value), ex=redis_keys.WORKER_TTL_S)
         stopping.wait(PRESENCE_S)

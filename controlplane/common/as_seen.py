@@ -1,5 +1,5 @@
-"""Conditional changes: the row is locked and compared with the ETag in If-Match or in the form.
-An ETag is a digest of the columns that people change, so Weir's own writes make no ETag stale.
+"""Conditional changes: the row is locked and compared with the ETag in If-Match or in the form. An ETag is a digest of
+the columns that people change, so that Weir's own writes do not make it stale.
 """
 
 import json
@@ -43,7 +43,7 @@ SEEN: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-UNSEEN = "unseen"  # ETag that matches no row
+UNSEEN = "unseen"  # an ETag that matches no row
 
 
 class ChangedMeanwhile(Exception):
@@ -60,7 +60,8 @@ def etag(row: Model) -> str:
 
 
 def digest(*values: object) -> str:
-    """Return a digest with the secret key: some of the values are secrets, and viewers get ETags too."""
+    """Return a digest made with the secret key, because some of the values are secrets and viewers receive ETags,
+    too."""
     return salted_hmac("etag", json.dumps(values, default=str, sort_keys=True)).hexdigest()[:32]
 
 
@@ -91,7 +92,8 @@ def found(row: R | None, detail: str) -> R:
 
 @contextmanager
 def held(rows: QuerySet[M], what: str, if_match: str | None = None) -> Iterator[M]:
-    """Yield the only row of `rows`, in a transaction in which no one else changes it. Raise Http404 if it is gone."""
+    """Yield the only row of `rows`, in a transaction in which no one else changes it. Raise Http404 if it no longer
+    exists."""
     key = rows.model._meta.pk.name
     with transaction.atomic():
         if not rows.update(**{key: F(key)}):

@@ -1,7 +1,7 @@
-"""Computations for pages and REST, in processes beside the web process, which keeps serving.
-One runs at a time for each user and AT_ONCE in total, at a lower priority than the pages; answers are cached. Without
-an asker, in a worker or a command, the function is called in the calling process. The subprocesses import this module,
-so it must not import Django.
+"""Computations for pages and REST, in processes beside the web process, which keeps serving. One runs at a time for
+each user and AT_ONCE in total, at a lower priority than the pages; results are cached. Without an asker, as in a worker
+or a command, the function is called in the calling process. The subprocesses import this module, so it must not import
+Django.
 """
 
 import contextlib
@@ -29,15 +29,15 @@ ASKER: ContextVar[Asker | None] = ContextVar("asker", default=None)
 
 
 class Busy(Exception):
-    """Too much is already being computed; the message says what and for whom."""
+    """Too many computations are already running or waiting; the message names the kind and the user."""
 
 
 class NotComputed(Exception):
-    """The process of a computation failed; the message says how."""
+    """The process of a computation failed; the message has the reason."""
 
 
 class ComputingTurns:
-    """The running computations, and how many wait for them."""
+    """The running computations, and the number waiting for them."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -79,7 +79,7 @@ class ComputingTurns:
 
 
 class Remembered:
-    """The latest answers, by request."""
+    """The latest results, by request."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -167,4 +167,4 @@ def _call(job: tuple[Callable[..., Any], tuple[Any, ...]], send: Callable[[Any],
 
 
 def _ignore(value: Any) -> None:
-    """Ignore a value that is sent before the result, as these computations send none."""
+    """Ignore values sent before the result, because these computations send none."""

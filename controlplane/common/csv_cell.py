@@ -1,4 +1,4 @@
-"""Tables as CSV, in which no cell may begin like a formula, as people choose the names. Pure."""
+"""Tables as CSV in which no cell begins like a formula, because people choose the names. Pure."""
 
 import csv
 from collections.abc import Iterable
@@ -9,8 +9,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]], *, exact: bool = False) -> str:
-    """Write CSV in the only form that the product emits. With `exact`, floats have all digits, otherwise six
-    decimals."""
+    """Write CSV in the only form that Weir emits. With `exact`, floats have all digits, otherwise six decimals."""
     text = StringIO()
     writer = csv.writer(text)
     writer.writerow(columns)

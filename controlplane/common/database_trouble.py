@@ -1,4 +1,4 @@
-"""What a failed query says about the database as a whole, as text for pages and REST."""
+"""Conclusions from a failed query about the database as a whole, as text for pages and REST."""
 
 from django.db import InterfaceError, InternalError, OperationalError
 

@@ -109,7 +109,7 @@ def can_administer(who: Any) -> bool:
 
 
 def who_can(role: str) -> list[str]:
-    """Return up to 8 active users with `role` or a higher role, whom a refused user can ask."""
+    """Return up to 8 active users with `role` or a higher one, whom a refused user can ask."""
     from django.db.models import Q
 
     roles = ROLES[ROLES.index(role) :]
@@ -118,6 +118,6 @@ def who_can(role: str) -> list[str]:
 
 
 def operator_controls(request: HttpRequest) -> dict[str, object]:
-    """Return the template context: whether the user can operate, and whom to ask otherwise."""
+    """Return the template context: whether the user can operate, and whom to ask if not."""
     user = getattr(request, "user", None)  # an error page may have none
     return {"may_edit": can_operate(user), "ask": SimpleLazyObject(lambda: who_can("operator"))}

@@ -20,7 +20,7 @@ def read() -> list[str]:
 
 
 def _is_origin(text: str) -> bool:
-    """Reject anything that could end or widen the directive: wildcards, paths and lists."""
+    """Reject text that could end or widen the directive: wildcards, paths and lists."""
     try:
         parts = urlsplit(text)
         host, _ = parts.hostname or "", parts.port

@@ -1,7 +1,7 @@
 """Typed readers of environment variables. An error names the variable, its value and the allowed values.
 
-`NAME_FILE` may hold the path of a file with the value instead, as for secrets in containers. django-environ would read
-an unknown boolean as false; here it is an error.
+Instead, `NAME_FILE` may contain the path of a file with the value, as for secrets in containers. An unknown boolean is
+an error here; django-environ would read it as false.
 """
 
 import os

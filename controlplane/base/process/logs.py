@@ -14,7 +14,7 @@ SHARED: list[Any] = [
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 ]
 QUIET = {
-    # These loggers write a line per task run, every second; the tasks record their changes themselves.
+    # These loggers write a line per task run, which is every second; the tasks record their changes themselves.
     "celery.worker.strategy": {"level": "WARNING"},
     "celery.app.trace": {"level": "WARNING"},
     "celery.beat": {"level": "WARNING"},
@@ -22,7 +22,7 @@ QUIET = {
     "httpx": {"level": "WARNING"},
     # A rejected request is explained in its response; crashes have their own events.
     "django.request": {"level": "ERROR"},
-    "django.security": {"level": "CRITICAL"},  # A traceback for each would let strangers fill the disk.
+    "django.security": {"level": "CRITICAL"},  # With a traceback for each, strangers could fill the disk.
 }
 
 

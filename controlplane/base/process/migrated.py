@@ -22,7 +22,7 @@ class NotMigrated(Exception):
 
 
 def missing(wanted: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return the migrations of `wanted` that are not applied; all of them while the database does not answer."""
+    """Return the migrations of `wanted` that are not applied; all of them if the database does not answer."""
     try:
         return wanted - set(MigrationRecorder(connection).applied_migrations())
     except DatabaseError:
@@ -56,7 +56,7 @@ def _last_write_ns() -> int:
 
 
 def wait(idle_s: float) -> None:
-    """Return when every migration is applied. Raise NotMigrated after `idle_s` without progress."""
+    """Wait until every migration is applied. Raise NotMigrated after `idle_s` without progress."""
     waiting, names = patience.Patience(time.monotonic(), idle_s), wanted()
     while lacking := missing(names):
         listed = ", ".join(sorted(".".join(name) for name in lacking))

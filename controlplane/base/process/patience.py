@@ -2,9 +2,7 @@
 Pure.
 The caller observes a mark (CPU time, length of a log, applied migrations); a change of it is progress.
 
-    OutOfPatience
-    ├── Stands      the mark has not changed for a while
-    └── Endless     the mark changes forever, and nothing comes of it
+    OutOfPatience ├── Stands the mark has not changed for a while └── Endless the mark keeps changing without a result
 """
 
 from collections.abc import Hashable
@@ -15,7 +13,7 @@ SAY_EVERY_S = 15.0
 
 
 class OutOfPatience(Exception):
-    """The wait has lasted long enough; the message says how long."""
+    """The wait has lasted long enough; the message has its duration."""
 
 
 class Stands(OutOfPatience):
@@ -27,7 +25,7 @@ class Endless(OutOfPatience):
 
 
 class Patience:
-    """The patience of one wait, which began at `now` (s)."""
+    """The patience for one wait, which began at `now` (s)."""
 
     def __init__(self, now: float, idle_s: float = IDLE_S, longest_s: float = LONGEST_S) -> None:
         self._began = self._moved = self._said = now

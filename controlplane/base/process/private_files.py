@@ -36,8 +36,8 @@ def readable_by_others(folder: Path) -> list[Path]:
 
 
 def tighten(folder: Path) -> list[Path]:
-    """Close files that others can read to other users, and return the files. Files of another owner stay as they are;
-    `manage.py doctor` reports them.
+    """Deny other users access to files that they can read, and return those files. Files of another owner stay as they
+    are; `manage.py doctor` reports them.
     """
     return [path for path in readable_by_others(folder) if _close(path)]
 

@@ -19,7 +19,7 @@ SOCKET_PATH_LIMIT = 107  # bytes in sockaddr_un.sun_path
 
 
 class NoRedis(Exception):
-    """Raised if no server could be found or started; the message says what to do."""
+    """No server could be found or started; the message says what to do."""
 
 
 def find_server(prefer_system: bool = False) -> Path:
@@ -60,7 +60,7 @@ def arguments(server: Path, socket: Path, max_memory_mb: int = 256) -> list[str]
 
 
 def wait_until_ready(url: str, process: subprocess.Popen[bytes] | None = None, timeout_s: float = START_S) -> None:
-    """Return when the server answers PING. Raise NoRedis if it ends first or takes longer than `timeout_s`."""
+    """Wait until the server answers PING. Raise NoRedis if it ends first or takes longer than `timeout_s`."""
     try:
         client = redis.Redis.from_url(url, socket_connect_timeout=1, socket_timeout=1)
     except ValueError:  # The error's text may hold the password.

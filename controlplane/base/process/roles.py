@@ -1,4 +1,4 @@
-"""The roles of users, lowest first; permissions.py says what each may do."""
+"""The roles of users, lowest first; permissions.py defines what each may do."""
 
 from typing import Literal
 

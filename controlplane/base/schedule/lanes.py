@@ -1,4 +1,4 @@
-"""The repeated steps of a control worker, in lanes: no step waits for a step in another lane."""
+"""The repeated steps of a control worker, grouped in lanes: no step waits for a step in another lane."""
 
 import contextlib
 import functools
@@ -16,7 +16,7 @@ from fleet.tries import Failures, text_of
 from router.contract.redis.fleet_status import StepReport
 
 RARE_S = 60.0  # period from which a step counts as rare
-FIRST_RARE_S = 600.0  # delay of rare steps after the start, while everything starts
+FIRST_RARE_S = 600.0  # delay of rare steps at start-up, when everything else starts, too
 log = logging.getLogger(__name__)
 
 
@@ -25,12 +25,12 @@ class Step:
     run: Callable[[], object]
     every_s: float
     lane: str
-    what: str  # what is late if the step is, for people
-    by_leader: bool = True  # False if every control worker takes the step
+    what: str  # what is late if the step is late, for operators
+    by_leader: bool = True  # False if every control worker runs the step
 
 
 class StepThread:
-    """A named thread with its steps."""
+    """A named thread and its steps."""
 
     def __init__(
         self, steps: Mapping[str, Step], leadership: Leadership, clock: Callable[[], float] = time.monotonic
@@ -46,7 +46,7 @@ class StepThread:
         self._failures = Failures(log, clock)
 
     def step(self) -> float:
-        """Take the steps that are due; return the seconds until the next one is."""
+        """Run the steps that are due. Return the seconds until the next one is due."""
         for name, step in self.steps.items():
             if self._due[name] <= self._clock():
                 began = self._clock()
@@ -55,7 +55,7 @@ class StepThread:
         return max(0.0, min(self._due.values()) - self._clock())
 
     def _take(self, name: str, step: Step) -> bool:
-        """Take one step; return False while another worker leads."""
+        """Run one step. Return False while another worker leads."""
         if step.by_leader and not self._leadership.holds():
             self._reported.pop(name, None)
             return False
@@ -110,7 +110,7 @@ class Schedule:
         self._steps = steps
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._kept_at = time.time()  # when the lease could last be read, and written by its holder
+        self._kept_at = time.time()  # when the lease was last read, and written if held
         self._missed = False
 
     def start(self) -> None:
@@ -127,7 +127,7 @@ class Schedule:
             thread.join(max(0.0, until - time.monotonic()))
 
     def end(self) -> None:
-        """Begin no more steps and let another worker lead, although jobs may still run here for a long time."""
+        """Begin no further steps and let another worker lead, although jobs may still run here for a long time."""
         self._stopping.set()
 
     def _thread(self, name: str, run: Callable[[], None]) -> None:

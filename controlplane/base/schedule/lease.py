@@ -1,8 +1,8 @@
-"""The lease by which one of several workers leads; writes of the others are refused.
-A holder renews the row once a second. Another worker takes the lease when it was given back, when its holder's process
-is known to be gone, or when the row has not changed for SILENT_S by the other worker's own monotonic clock; clocks of
-different hosts are never compared. Each holder has a token. In a step, each write checks it in its own transaction
-(`fenced`), so that a holder that slept through the takeover writes nothing.
+"""The lease by which one of several workers leads; writes of the others are refused. A holder renews the row once a
+second. Another worker takes the lease if it was given back, if its holder's process is known to have ended, or if the
+row has not changed for SILENT_S by the other worker's own monotonic clock; clocks of different hosts are never
+compared. Each holder has a token. In a step, each write checks it in its own transaction (`fenced`), so that a holder
+that slept through the takeover writes nothing.
 """
 
 import contextlib
@@ -71,8 +71,8 @@ class Leadership:
         return Lease.objects.filter(name=self.name, token=self.token)
 
     def _is_free(self, row: Lease, began: float) -> bool:
-        """Return whether the lease is free. `began` is the time before the row was read. The silence counts from
-        after the first check to before this one, as each check may have taken seconds."""
+        """Return whether the lease is free. `began` is the time before the row was read. The silence counts from after
+        the first check until before this one, because each check may have taken seconds."""
         if (row.token, row.beat) != self._seen:
             self._seen, self._seen_at = (row.token, row.beat), self._clock()
         silent = began - self._seen_at >= SILENT_S
@@ -92,7 +92,7 @@ class Leadership:
 
     @contextlib.contextmanager
     def fenced(self) -> Iterator[None]:
-        """Make database reads and writes of the block fail with LeaseLost once another worker has the lease."""
+        """Make the block's reads and writes of the database fail with LeaseLost once another worker has the lease."""
         token, features = self.token, connection.features
         returning = features.can_return_columns_from_insert
         if connection.vendor == "sqlite":
@@ -116,12 +116,12 @@ class Leadership:
             features.can_return_columns_from_insert = returning
 
     def _check(self, token: int) -> None:
-        """Check by this process's own clock, so that a process that was stopped notices that time has passed."""
+        """Check by this process's own clock, so that a process that was suspended notices that time has passed."""
         if token != self.token or not self.holds():
             raise LeaseLost(f"{self.worker} no longer leads")
 
     def _confirm(self, token: int) -> None:
-        """Confirm the token in the transaction that writes. SQLite has only one writing transaction at a time;
+        """Confirm the token in the transaction that writes. SQLite allows only one writing transaction at a time;
         PostgreSQL makes a takeover wait until this one has ended."""
         locked = " FOR KEY SHARE" if connection.vendor == "postgresql" else ""
         with connection.cursor() as cursor:
@@ -135,7 +135,7 @@ class Leadership:
 
 
 def limit_idle_transactions(connection: Any, **_: Any) -> None:
-    """Limit idle transactions: a worker stopped inside one would hold its locks, and the lease, forever."""
+    """Limit idle transactions: a worker that is suspended inside one would hold its locks, and the lease, forever."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(f"SET idle_in_transaction_session_timeout = '{HELD_S - BEAT_S:g}s'")

@@ -1,4 +1,4 @@
-"""Reports of when each step last ran and which control workers are alive, in Redis for Live, `doctor` and
+"""Reports of when each step last ran and which control workers are running, in Redis for Live, `doctor` and
 `/metrics`."""
 
 import contextlib
@@ -22,7 +22,7 @@ def write(name: str, report: StepReport) -> None:
 
 
 def forget_all_but(names: Collection[str]) -> None:
-    """Forget steps that only other releases have, as they would be late forever."""
+    """Forget steps that exist only in other releases, because they would be late forever."""
     with contextlib.suppress(redis.RedisError):
         drop_unless("hash", redis_keys.STEPS)
         for name in set(read(connect())) - set(names):
@@ -47,6 +47,6 @@ def tell_worker(worker: str) -> None:
 
 
 def workers() -> list[str]:
-    """Return the control workers that reported lately. Raise redis.RedisError."""
+    """Return the control workers that have reported recently. Raise redis.RedisError."""
     found: Any = connect().zrangebyscore(redis_keys.CONTROL_WORKERS, time.time() - WORKER_DOWN_S, "+inf")
     return sorted(name.decode() for name in found)

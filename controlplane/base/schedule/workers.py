@@ -1,4 +1,4 @@
-"""The control workers as pages and `doctor` show them."""
+"""The control workers in the form that pages and `doctor` show."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +12,7 @@ from controlplane.base.schedule.lease import lead
 @dataclass(frozen=True)
 class ControlWorker:
     name: str
-    there: bool  # whether it reported within the last seconds
+    there: bool  # True if it has reported within the last seconds
     leads: bool
     since: datetime | None  # time at which it began to lead
 
@@ -31,7 +31,7 @@ class ControlWorker:
 
 
 def control_workers() -> list[ControlWorker]:
-    """Return the control workers, the leader first even if it is gone. Without Redis, only the leader is known."""
+    """Return the control workers, the leader first even if it has stopped. Without Redis, only the leader is known."""
     try:
         there = reports.workers()
     except redis.RedisError:

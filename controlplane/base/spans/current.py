@@ -1,4 +1,4 @@
-"""The current span of this thread, and how to begin one below it."""
+"""The current span of this thread, and functions that begin a span below it."""
 
 import time
 from collections.abc import Iterator
@@ -42,6 +42,6 @@ def span(exporter: Exporter, parent: Parent, kind: Kind, name: str) -> Iterator[
 
 
 def carried() -> str | None:
-    """Return a `traceparent` header for work that this thread starts elsewhere."""
+    """Return a `traceparent` header for work that this thread starts in another process."""
     here = current.get()
     return context.header(here.trace, here.span, sampled=here.sampled).decode() if here is not None else None

@@ -1,4 +1,4 @@
-"""Sends the spans of this process to the collector, from its own thread."""
+"""Sends the spans of this process to the collector, from a separate thread."""
 
 import atexit
 import threading
@@ -77,7 +77,7 @@ class Exporter:
                 log.warning("spans.lost", collector=self._settings.url, why=why, **self._outbox.results)
 
     def _post(self, body: bytes) -> tuple[int, bytes, str, str]:
-        """Return (status or 0, answer, Retry-After, what went wrong)."""
+        """Return (status or 0, answer, Retry-After, error)."""
         import httpx  # imported only if spans are on
 
         headers = [("content-type", "application/json"), *self._settings.headers]

@@ -12,7 +12,7 @@ SKIPPED = ("/healthz", "/metrics")  # polled by machines all the time
 
 
 class Spans:
-    """Opens a span per request; comes after the middleware that gives requests their ids."""
+    """Opens a span per request; must come after the middleware that gives requests their ids."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         found = exporter()

@@ -1,5 +1,5 @@
-"""Spans of jobs, and of tasks that a traced request has started; the trace travels in the message. Tasks sent by
-periodic steps have none."""
+"""Spans of jobs, and of tasks started by a traced request; the message carries the trace. Tasks sent by periodic steps
+have none."""
 
 from contextlib import ExitStack
 from functools import cache

@@ -1,4 +1,4 @@
-"""Experiments and their runs. The record of each request is stored in the data folder."""
+"""Experiments and their runs. The record of each request is in the data folder."""
 
 import re
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from router.contract.pools import of_run
 
 
 class FleetChanges(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Changes of the pool for one arm. An option of null is reset to its default."""
+    """Changes to the pool for one arm. An option that is null is reset to its default."""
 
     replicas: int | None = None  # None for the pool's own number
-    engine: dict[str, Any] = {}  # options of the pool's kind to change
-    store: dict[str, Any] = {}  # options of the store that its instances share
+    engine: dict[str, Any] = {}  # options of the pool's kind that change
+    store: dict[str, Any] = {}  # options of the store shared by its instances
 
 
 AS_IT_IS = FleetChanges()
@@ -40,13 +40,13 @@ class Arm(msgspec.Struct, frozen=True):
 
     @classmethod
     def stored(cls, arm: Mapping[str, Any]) -> "Arm":
-        """Read an arm from the row of an experiment. Before policy schema 2 the strategy was stored as `route`."""
+        """Read an arm from the row of an experiment. Before policy schema 2, the strategy was stored as `route`."""
         made = {"strategy" if key == "route" else key: value for key, value in arm.items()}
         overrides = {re.sub(r"^route\.", "strategy.", path): value for path, value in arm["overrides"].items()}
         return msgspec.convert({**made, "overrides": overrides}, cls)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the arm as it is stored and sent."""
+        """Return the arm in the form in which it is stored and sent."""
         return cast(dict[str, Any], msgspec.to_builtins(self))
 
     @property
@@ -80,7 +80,7 @@ class Experiment(Job):
     """A comparison of arms under the same load."""
 
     TASK, TURN_FIELDS = "experiments.run", ("mode",)
-    AT_ONCE = 16  # limit in the twin, given enough workers; a replay has the machine to itself, see startable
+    AT_ONCE = 16  # limit in the twin, given enough workers; a replay needs the machine for itself, see startable
     queue = "experiments"
 
     matrix = models.ForeignKey(Matrix, on_delete=models.CASCADE, null=True, blank=True, related_name="cells")
@@ -93,8 +93,8 @@ class Experiment(Job):
     pool = models.CharField(max_length=63)
     mode = models.CharField(max_length=12, default="replay")
     pacing = models.CharField(max_length=12, choices=[(p, p) for p in ("timestamps", "closed_loop")])
-    load_factor = models.FloatField()  # factor on the rate of arrivals
-    duration_s = models.FloatField()  # window from the trace's start, in trace time
+    load_factor = models.FloatField()  # factor on the arrival rate
+    duration_s = models.FloatField()  # window from the start of the trace, in trace time
     time_scale = models.FloatField()  # factor by which engines and trace run faster than real time
     seeds = models.JSONField()  # [int, …]
     # [{name, policy, version, strategy, overrides, document, sha256, fleet}, …], as validated; Arm.stored also reads
@@ -145,13 +145,13 @@ class Run(models.Model):
     status = models.CharField(max_length=12, default=QUEUED, choices=[(s, s) for s in STATUSES])
     step = models.CharField(max_length=80, blank=True)  # current or failed step
     cause = models.TextField(blank=True)
-    log = models.TextField(blank=True)  # last lines that explain a failure
+    log = models.TextField(blank=True)  # last lines of the log, which explain a failure
     done = models.PositiveIntegerField(default=0)  # finished requests
     total = models.PositiveIntegerField(default=0)  # requests in the window; 0 until they are known
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
-    facts = models.JSONField(default=dict)  # RunFacts, measured beside the requests
+    facts = models.JSONField(default=dict)  # RunFacts, measured in addition to the requests
     results = models.JSONField(default=dict)  # summarize.run_results of an ended run
     warnings = models.JSONField(default=list)  # reasons not to rely on the results
 

@@ -73,7 +73,7 @@ def stored(value: msgspec.Struct) -> JsonObject:
 
 def record_of(experiment: Experiment) -> ExperimentRecord | None:
     """Return the record; None for an experiment from before records existed."""
-    # Not strict, as infinity is stored as a text.
+    # Not strict, because infinity is stored as text.
     return msgspec.convert(experiment.record, ExperimentRecord, strict=False) if experiment.record else None
 
 
@@ -137,7 +137,7 @@ def differences(experiment: Experiment) -> list[str]:
 
 
 def whole(experiment: Experiment) -> JsonObject:
-    """Return the record for readers: including the runs, without the engines' secrets."""
+    """Return the record for readers: with the runs, without the engines' secrets."""
     runs = [
         {"id": run.pk, "arm": run.arm, "seed": run.seed, "status": run.status, "facts": run.facts}
         for run in experiment.runs.all()

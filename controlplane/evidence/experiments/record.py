@@ -1,5 +1,5 @@
-"""The stored record of an experiment: everything on which its runs depend, fixed when it starts.
-Each run adds to its facts what it played (`load`, `records_sha256`) and, in a replay, its `host` and `nodes`.
+"""The stored record of an experiment: everything on which its runs depend, fixed when it starts. Each run adds to its
+facts the requests that it played (`load`, `records_sha256`) and, in a replay, its `host` and `nodes`.
 """
 
 from typing import Any
@@ -9,11 +9,11 @@ from msgspec import UNSET, Struct, UnsetType, field
 from controlplane.evidence.twin.expected_error import ExpectedError
 from fleet.engine.tiers.shared import StoreModel
 
-# Measurements of a run other than its requests; fields that its mode does not measure are missing
+# Measurements of a run other than those of its requests; a field is missing if its mode does not measure it
 
 
 class TwinFacts(Struct, frozen=True):
-    """Where the twin's engine models come from."""
+    """The origin of the twin's engine models."""
 
     basis: str
     about: str
@@ -49,13 +49,13 @@ class RunFacts(Struct, frozen=True):
     virtual_s: float | UnsetType = UNSET
     cpu_s: float | UnsetType = UNSET
     kv_usage: dict[str, float] | UnsetType = UNSET  # mean and peak share of the KV blocks; empty without samples
-    second_token_ms: float | UnsetType = UNSET  # this field and the next two come from twin_records.token_facts
+    second_token_ms: float | UnsetType = UNSET  # from twin_records.token_facts, like the next two fields
     interruptions: float | UnsetType = UNSET
     transfers: float | UnsetType = UNSET
-    tiers: dict[str, dict[str, float]] | UnsetType = UNSET  # this field and the next come from simulation/tier_facts.py
+    tiers: dict[str, dict[str, float]] | UnsetType = UNSET  # from simulation/tier_facts.py, like the next field
     loading: dict[str, float] | UnsetType = UNSET
     not_modelled: list[str] | UnsetType = UNSET
-    outside: list[str] | UnsetType = UNSET  # how the load lies outside the calibration's range
+    outside: list[str] | UnsetType = UNSET  # how the load exceeds the calibration's range
     # Measured in a replay
     context_tokens: int | UnsetType = UNSET
     host: HostFacts | UnsetType = UNSET
@@ -85,7 +85,7 @@ class RecordedTrace(Struct, frozen=True):
 
 
 class Selection(Struct, frozen=True):
-    """Which requests are played."""
+    """The requests that are played."""
 
     duration_s: float
     load_factor: float
@@ -106,7 +106,7 @@ class RecordedTwin(Struct, frozen=True, kw_only=True):
     about: str
     cautions: list[str]
     expected: ExpectedError | None = None  # absent, like the store, in early records
-    models: list[dict[str, Any]]  # EngineModel, and the type of its law
+    models: list[dict[str, Any]]  # EngineModel, and the kind of its law
     instances: dict[str, int]  # name → index in `models`
     store: StoreModel | None = None
 
@@ -129,7 +129,7 @@ class RecordedFleet(Struct, frozen=True):
     node: str
     placement: dict[str, Any]
     options: dict[str, Any]  # options with the defaults of its kind
-    # Set in the twin only
+    # Set only in the twin
     calibration: Any = UNSET  # CALIBRATED of its row; null if it is not calibrated
     twin: RecordedTwin | UnsetType = UNSET
     store: RecordedStore | UnsetType = UNSET  # store shared by the instances

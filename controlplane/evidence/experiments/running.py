@@ -42,16 +42,16 @@ class RunHeartbeat(jobs.Heartbeat):
 
 @shared_task(name="experiments.run")
 def run_experiment(experiment_id: int) -> None:
-    """Perform the runs of the experiment whose turn it is; between runs, the turn may pass to another experiment.
-    The worker of the queue `experiments` takes one at a time."""
+    """Perform the runs of the experiment that is next; between runs, another experiment may become the next. The worker
+    of the queue `experiments` performs one at a time."""
     with jobs.held(Experiment, experiment_id) as experiment:
         if experiment is not None:
             _run(experiment)
 
 
 def _run(experiment: Experiment) -> None:
-    """Perform the runs. Unlike in jobs.perform, an error outside a run, such as an unreachable database, does not
-    fail the experiment: the next worker continues after the runs that have ended."""
+    """Perform the runs. Unlike in jobs.perform, an error outside a run, such as an unreachable database, does not fail
+    the experiment: the next worker continues after the runs that have ended."""
     for run in experiment.runs.all():
         status = execute(run, experiment)
         if status != DONE:
@@ -74,7 +74,7 @@ def _run(experiment: Experiment) -> None:
 
 def close(experiment: Experiment, status: str, cause: str = "", results: Results | None = None) -> None:
     """End the experiment, unless it has already ended, and cancel runs that did not begin. `results` are computed
-    before the end, so the verdict is available immediately."""
+    before the end, so that the verdict is available immediately."""
     judged = {"verdict": results["verdict"], "summary": _summary(experiment, results)} if results else {}
     jobs.end(experiment, status, cause, **judged)
     mine = jobs.of_this_start(experiment)
@@ -94,8 +94,8 @@ def _summary(experiment: Experiment, results: Results) -> Any:
 
 
 def fail_lost(experiment: Experiment, cause: str) -> None:
-    """Fail an experiment whose worker died during a run; the results of its finished requests are kept. Between runs
-    nothing is lost: another worker continues with the next run, or with the results."""
+    """Fail an experiment whose worker was lost during a run; the results of its finished requests are kept. Between
+    runs nothing is lost: another worker continues with the next run, or with the results."""
     run = experiment.runs.filter(status=RUNNING).first()
     if run is not None and not was_performed(run):
         if end(run, FAILED, f"{cause}, while {run.step or 'starting'}"):
@@ -110,7 +110,7 @@ def fail_lost(experiment: Experiment, cause: str) -> None:
 
 
 def end_left(attempt: Try, now: datetime | None = None) -> None:
-    """End runs whose worker died between the cancellation and the stop, so that their pools are removed."""
+    """End runs whose worker was lost between the cancellation and the stop, so that their pools are removed."""
     for run in Run.objects.filter(status=RUNNING, experiment__status__in=ENDED).select_related("experiment"):
         if jobs.lost(run.experiment, now):
             with attempt(f"run {run.pk}"):
@@ -149,7 +149,7 @@ def _perform(run: Run, experiment: Experiment) -> None:
 
 
 def end(run: Run, status: str, cause: str = "", log_lines: str = "") -> bool:
-    """Store the end of a running run, with the results of its finished requests; return False if it had already
+    """Store the end of a running run, with the results of its finished requests. Return False if it has already
     ended."""
     finished = records.read(run.records_path)
     if finished:

@@ -18,8 +18,8 @@ LARGE = ("record", "summary")  # large fields that lists do not read
 
 
 def matrices(*, with_values: bool = False) -> QuerySet[Matrix]:
-    """Return matrices, newest first, with their cells in order and their runs counted. `with_values` adds what the
-    heat table shows."""
+    """Return matrices, newest first, with their cells in order and their runs counted. `with_values` adds the values
+    for the heat table."""
     counted = {"runs_total": Count("runs"), "runs_done": Count("runs", filter=Q(runs__status=DONE))}
     cells = Experiment.objects.order_by("pk").annotate(**counted).defer(*(LARGE[:1] if with_values else LARGE))
     return Matrix.objects.prefetch_related(Prefetch("cells", cells))
@@ -46,7 +46,7 @@ class ExperimentProgress:
     runs: int
     requests_done: int
     requests: int  # requests of all runs; 0 until the first run has read its trace
-    eta_s: float | None  # None once it has ended, or if nothing is known yet
+    eta_s: float | None  # None once it has ended, or while nothing is known
     took_s: float | None  # time since it began; None before
     queued_behind: Annotated[
         int | None, Description("Experiments that run or may have their turn earlier; null unless it is queued")

@@ -166,7 +166,8 @@ def _record(asked: ExperimentIn, arms: list[Arm], pacing: str, pool: Pool) -> Ex
 
 
 def cancel_experiment(experiment: Experiment, actor: Actor, *, if_match: str | None = None) -> bool:
-    """Stop the experiment, within a second if it runs; return False if it had already ended. Raise ChangedMeanwhile."""
+    """Stop the experiment, within a second if it is running. Return False if it has already ended. Raise
+    ChangedMeanwhile."""
     with held(Experiment.objects.filter(pk=experiment.pk), f"experiment {experiment.pk}", if_match):
         if not jobs.cancel(experiment, actor.name, cancelled_by=actor.name):
             return False
@@ -177,7 +178,7 @@ def cancel_experiment(experiment: Experiment, actor: Actor, *, if_match: str | N
 
 def cancel_queued_runs(experiment: Experiment, cause: str) -> None:
     """Cancel the queued runs; a running one stops at the experiment's next heartbeat."""
-    # Only runs of this start count: a lost worker must not cancel what its successor will run.
+    # Only runs of this start count, so that a lost worker does not cancel runs of its successor.
     queued = experiment.runs.filter(status=QUEUED, experiment__started_at=experiment.started_at)
     queued.update(status=CANCELLED, cause=cause, ended_at=timezone.now())
 
@@ -186,7 +187,7 @@ COPIED = ("name", "question", "trace", "pool", "mode", "load_factor", "duration_
 
 
 def store(experiment: Experiment) -> None:
-    """Save the experiment and its runs, ordered by seed, so that a cancelled experiment has compared its arms on the
+    """Save the experiment and its runs, ordered by seed, so that a cancelled experiment can compare its arms on the
     first seeds."""
     experiment.save()
     order = [(seed, arm["name"]) for seed in experiment.seeds for arm in experiment.arms]

@@ -1,4 +1,4 @@
-"""Views of experiments: the list, one experiment, cancel."""
+"""Views of experiments: the list, one experiment, and cancelling it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -52,12 +52,12 @@ def experiment_list(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def experiment_table(request: HttpRequest) -> HttpResponse:
-    """Answer with the table alone, for the live update."""
+    """Answer with only the table, for the live update."""
     return _list(request, "experiments/_table.html")
 
 
 def _list(request: HttpRequest, template: str) -> HttpResponse:
-    """List experiments; `q`, `status` and `mode` come from the URL."""
+    """List experiments; `q`, `status` and `mode` are parameters of the URL."""
     filters = {name: request.GET.get(name, "").strip() for name in ("q", "status", "mode")}
     filtered = any(filters.values())
     rows = [row_of(experiment) for experiment in _filtered(filters)[:LISTED]]
@@ -86,7 +86,7 @@ def _filtered(filters: Mapping[str, str]) -> QuerySet[Experiment]:
 
 @dataclass(frozen=True)
 class ExperimentRow:
-    """An experiment as shown in the list and at the top of its page."""
+    """An experiment in the list, and at the top of its page."""
 
     experiment: Experiment
     mode: Mode
@@ -94,7 +94,7 @@ class ExperimentRow:
     seeds: str
     progress: selectors.ExperimentProgress
     missing: int  # requests of a complete experiment that were not sent
-    behind: str  # what it waits for while it is queued
+    behind: str  # the reason why it is queued
     eta: str
     took: str
     active: bool
@@ -220,7 +220,7 @@ def _curl(request: HttpRequest, experiment: Experiment) -> str:
 
 
 def _comparison(request: HttpRequest, experiment: Experiment, results: Results) -> dict[str, Any]:
-    """Return the comparison; `class` and `baseline` come from the URL."""
+    """Return the comparison; `class` and `baseline` are parameters of the URL."""
     arms = experiment.settled_arms
     names = [arm.name for arm in arms]
     baseline = request.GET.get("baseline", "")
@@ -291,7 +291,7 @@ def compare(request: HttpRequest) -> HttpResponse:
         "chosen": asked,
         "candidates": across.candidates(like) if like else [],
         "kept": "".join(f"{urlencode({'arm': arm})}&" for arm in asked),
-        "problem": problem if len(asked) > 1 else "",  # a single arm is not an error yet
+        "problem": problem if len(asked) > 1 else "",  # a single arm is not yet an error
         **compared,
     }
     return render(request, "experiments/compare.html", context, status=422 if context["problem"] else 200)
@@ -323,7 +323,7 @@ def _choice(request: HttpRequest, name: str, choices: Sequence[str]) -> str:
 
 
 def _ms(request: HttpRequest) -> float | None:
-    """Return the latency of the point; None to ask for the slowest."""
+    """Return the latency of the point; None asks for the slowest requests."""
     try:
         asked = float(request.GET.get("ms", ""))
     except ValueError:

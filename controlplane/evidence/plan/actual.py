@@ -1,6 +1,6 @@
-"""Compares the predictions of a plan's row with the receipts since the pool matched that row. Pure.
-Requests of one session depend on each other, so intervals count sessions: for a share, from the sums of sessions; for a
-quantile, from the share of requests below it (Woodruff 1952).
+"""Compares a plan row's predictions with the receipts since the pool matched that row. Pure. Requests of one session
+depend on each other, so intervals count sessions: for a share, from the sums of sessions; for a quantile, from the
+share of requests below it (Woodruff 1952).
 """
 
 from collections import defaultdict
@@ -50,7 +50,7 @@ class PlanFigure:
 @dataclass(frozen=True, slots=True)
 class WhatCame:
     since: float  # Unix s
-    requests: int  # the busiest consecutive requests, in the planned number
+    requests: int  # the busiest consecutive requests, as many as the plan played
     load: tuple[LoadFigure, ...]
     figures: tuple[PlanFigure, ...]
     unplanned: Mapping[str, int] = field(default_factory=dict)  # requests of classes that the plan did not have
@@ -74,8 +74,8 @@ NOTHING = WhatCame(0.0, 0, (), ())
 def what_came(
     predicted: Mapping[str, Any], answer: Answer, receipts: Iterable[Receipt], since: float, version: int
 ) -> WhatCame:
-    """Return the measurements since that time, under this version of the policy. `predicted` holds the row's
-    predictions, `receipts` the pool's receipts.
+    """Return the measurements since that time, under this version of the policy. `predicted` has the row's predictions,
+    `receipts` are the pool's.
     """
     since, records = _records(sorted(receipts, key=lambda one: one.at), version, since)
     start = busiest_from([one.sent_s for one in records], answer["requests"])

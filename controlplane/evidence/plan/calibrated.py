@@ -1,5 +1,5 @@
-"""The engines of a calibrated pool, for a plan that scales them: from the pool's model, or from a fleet document and
-a calibration in REST's format. Pure."""
+"""The engines of a calibrated pool, for a plan that scales them: from the pool's model, or from a fleet document and a
+calibration in REST's format. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
@@ -98,7 +98,7 @@ def engines_of_file(text: str, pool: PoolSpec, now: datetime) -> MeasuredEngines
 def engines_alike(
     pool: PoolSpec, fleet: TwinFleet, about: str, cautions: Sequence[str], expected: ExpectedError
 ) -> MeasuredEngines:
-    """Return the engines of a pool's fleet, which can be planned in any number. Raise NotPlayable."""
+    """Return the engines of a pool's fleet; a plan may use any number of them. Raise NotPlayable."""
     alike = {replace(one, together="") for one in fleet.instances.values()}
     engine = alike.pop()
     if alike or engine.role != "both" or fleet.store is not None:

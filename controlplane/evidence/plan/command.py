@@ -1,4 +1,4 @@
-"""`weir replay` and `weir plan`: answers from a trace file, computed on this machine only."""
+"""`weir replay` and `weir plan`: answers for a trace file, computed on this machine only."""
 
 import argparse
 import json
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the command whose name comes first in `words`."""
+    """Run the command named first in `words`."""
     name, perform = words[0], {"replay": _replay, "plan": _plan}[words[0]]
     options = {"replay": _replay_parser, "plan": _plan_parser}[name]().parse_args(words[1:])
     try:
@@ -138,7 +138,7 @@ def _plan(options: argparse.Namespace) -> Iterator[str]:
 
 
 def _current(options: argparse.Namespace) -> Current | None:
-    """Return the pool of the current fleet. This happens before the search, which takes minutes. Raise NotPlayable."""
+    """Return the pool of the current fleet. This is done before the search, which takes minutes. Raise NotPlayable."""
     if not options.fleet or not (options.draft or options.calibration):
         return None
     pool, fleet = fleets.pool_of(_text(options.fleet), options.pool)
@@ -184,7 +184,7 @@ def _draft(
 
 
 def _question(options: argparse.Namespace, measured: MeasuredEngines | None) -> PlanQuestion:
-    """Return the question. NotPlayable names the option, its value and what is allowed."""
+    """Return the question. NotPlayable names the option, its value and the allowed values."""
     gpus = _once("--gpu", sorted(map(_priced, options.gpu or [f"{DEFAULT_GPU}={Prices().gpu_hour}"])))
     slo = _once("--slo", sorted(map(_limits, options.slo), key=itemgetter(0)))
     for name, value, high in (("--share", options.share, 1.0), ("--most-gpus", options.most_gpus, MOST_GPUS)):
@@ -202,7 +202,7 @@ def _question(options: argparse.Namespace, measured: MeasuredEngines | None) -> 
 
 
 def _once(option: str, given: Iterable[tuple[str, T]]) -> dict[str, T]:
-    """Return the values by name. Raise NotPlayable if a name occurs twice, as the intended value is unknown."""
+    """Return the values by name. Raise NotPlayable if a name occurs twice, because the intended value is unknown."""
     found: dict[str, T] = {}
     for name, value in given:
         if name in found:
@@ -261,12 +261,12 @@ def _trace(name: str, seed: int) -> LoadedTrace:
     if name in BUILT_IN and not path.exists():
         return BUILT_IN[name]()
     with path.open("rb") as file:
-        return registry.read(file.read(registry.MAX_BYTES + 1), seed)  # a device or a pipe has no size
+        return registry.read(file.read(registry.MAX_BYTES + 1), seed)  # the size of a device or a pipe is unknown
 
 
 def _given(files: Sequence[str], taken: Collection[str]) -> Iterator[ReplayArm]:
-    """Read policy documents, each named after its file, or by its path if another has that name. Raise InvalidInput
-    and OSError."""
+    """Read policy documents, each named after its file, or by its path if another file has that name. Raise
+    InvalidInput and OSError."""
     stems = Counter(Path(file).stem for file in dict.fromkeys(files))
     for file in dict.fromkeys(files):
         stem = Path(file).stem

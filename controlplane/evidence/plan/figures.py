@@ -1,4 +1,4 @@
-"""Figures of requests, as a simulation predicts and receipts show them: the load, and for each class the share
+"""Figures of requests, both predicted by a simulation and shown by receipts: the load and, for each class, the share
 within the SLO and the latencies. Pure."""
 
 from collections import defaultdict
@@ -17,14 +17,15 @@ Range = Mapping[str, float]  # low and high over seeds; least and most with the 
 
 
 def load_of(records: Sequence[Record]) -> dict[str, float]:
-    """Return, as far as known, requests per second and mean tokens over at least one request."""
+    """Return, as far as they are known, requests per second and mean tokens, over at least one request."""
     sent, outputs = [one.sent_s for one in records], [one.output_tokens for one in records if one.output_tokens]
     new = [one.input_tokens - one.cached_tokens for one in records if one.cached_tokens is not None]
     span = max(sent) - min(sent)
     known_ones = {
         "requests_per_s": len(records) / span if span else None,
         "prompt_tokens": sum(one.input_tokens for one in records) / len(records),
-        "new_tokens": sum(new) / len(new) if new else None,  # after the cache: differs with other prompts or hits
+        # After the cache, and therefore different for other prompts or hits
+        "new_tokens": sum(new) / len(new) if new else None,
         "output_tokens": sum(outputs) / len(outputs) if outputs else None,
     }
     return {name: round(value, 6) for name, value in known_ones.items() if value is not None}
@@ -42,7 +43,7 @@ def within(records: Sequence[Record], slo: Slo) -> list[bool]:
 
 
 def predicted(plays: Sequence[Sequence[Record]], slo: Slo, expected: ExpectedError) -> dict[str, object]:
-    """Return what simulations with several seeds predict: their load, and figures by class as ranges."""
+    """Return the predictions of simulations with several seeds: their load, and figures by class as ranges."""
     classes = [by_class(play) for play in plays]
     names = sorted({name for one in classes for name in one})
     loads = [load_of(play) for play in plays]

@@ -1,5 +1,5 @@
-"""Fleets to simulate, from a document alone: no control plane, no database.
-NotPlayable names the pool, the cause and the remedy.
+"""Fleets to simulate, from a document alone, without control plane and database. NotPlayable names the pool, the cause
+and the remedy.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class PlayedFleet:
     expected: ExpectedError
     gpus: int
     per_hour: float | None  # dollars; None without GPUs
-    assumed: str = ""  # assumptions that the input does not state
+    assumed: str = ""  # assumptions made because the input does not state them
 
     @property
     def ttft_limits_ms(self) -> dict[str, float]:
@@ -113,7 +113,8 @@ def _store(pool: PoolSpec, spec: FleetSpec, engines: Sequence[EngineModel]) -> S
 
 
 def assumed_for(requests: Sequence[TraceRequest]) -> PlayedFleet:
-    """Return a fleet for requests that come without one: H100s with Llama-3.1-8B, at most half busy by closed forms."""
+    """Return a fleet for requests that were given without one: H100s with Llama-3.1-8B, at most half busy by closed
+    forms."""
     engine = models_of(DEFAULT_POOL, [0])[0].engine
     replicas = min(MOST_ASSUMED, max(FEWEST_ASSUMED, least_instances(engine, requests, MOST_BUSY)))
     pool = replace(DEFAULT_POOL, replicas=replicas)

@@ -10,8 +10,8 @@ from fleet.engine.law import chunk_pairs
 
 
 def busy_s(engine: EngineModel, requests: Sequence[TraceRequest], hits: Sequence[int], share: float = 1.0) -> float:
-    """Return the least time for which one engine is busy with this share of the requests, taking the smallest ones
-    and only their arithmetic."""
+    """Return the shortest time for which one engine is busy with this share of the requests, counting only the smallest
+    requests and their arithmetic."""
     law, works = engine.law, list[float]()
     for request, hit in zip(requests, hits, strict=True):
         new, output = request.input_tokens - hit, request.output_tokens

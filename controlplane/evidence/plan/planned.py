@@ -1,4 +1,4 @@
-"""The answer of a plan: as JSON, as Markdown, and a row as a draft of the fleet document with its diff. Pure."""
+"""The result of a plan: as JSON, as Markdown, and a row as a draft of the fleet document with its diff. Pure."""
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,7 @@ Asked = tuple[PlanQuestion, list[TraceRequest], str]  # the last: pacing
 
 
 def compute(asked: Asked, send: Callable[[tuple[int, int]], None]) -> Answer:
-    """Return the answer; `send` gets (simulations done, at most to be done)."""
+    """Return the result; `send` is called with (simulations done, largest possible number)."""
     question, requests, pacing = asked
     return as_json(question, plan(question, requests, pacing, lambda *plays: send(plays)))
 
@@ -70,7 +70,7 @@ def markdown(answer: Answer) -> str:
 
 
 def document_of(question: PlanQuestion, row: Row) -> str:
-    """Return a fleet document with the row's pool alone."""
+    """Return a fleet document with only the row's pool."""
     engine = row["engine"]
     pool = PoolSpec("plan", question.model, "sim", row["replicas"], row["policy"], engine=engine)
     return document.dump(dump_fleet(alone(pool, question.gpu_hours[engine["gpu"]])))
@@ -86,7 +86,7 @@ def draft(answer: Answer, row: Row, current: FleetSpec, name: str) -> tuple[str,
 
 
 def _changed(pool: PoolSpec, answer: Answer, row: Row) -> PoolSpec:
-    """Return the pool with the row's size and engine, as simulated, and limits of its autoscaler; its policy is
+    """Return the pool with the row's size and engine, as simulated, and limits for its autoscaler; its policy is
     published, not declared here."""
     limits: dict[str, Any] = dict(pool.autoscale)
     if limits:
@@ -118,7 +118,7 @@ def _row(row: PlanRow) -> Row:
         "dollars_per_hour": one.per_hour,
         "gpus": one.gpus,
         "replicas": one.pool.replicas,
-        "engine": dict(one.pool.engine) if one.measured is None else {},  # a real pool's options may hold secrets
+        "engine": dict(one.pool.engine) if one.measured is None else {},  # a real pool's options may contain secrets
         "policy": one.pool.policy,
         "within": {"low": round(row.low, 6), "high": round(row.high, 6)},
         "if_slower": round(row.if_slower, 6),
@@ -131,7 +131,7 @@ def _row(row: PlanRow) -> Row:
 
 
 def verdict(answer: Answer) -> str:
-    one, cheaper = answer["holds"], answer.get("undecided")  # answers of older versions lack it
+    one, cheaper = answer["holds"], answer.get("undecided")  # missing in results of older versions
     undecided = "" if cheaper is None else f"undecided: {_priced_fleet(cheaper)}, holds it unless engines are slower"
     if one is None:
         least = f"the SLO for {answer['share']:.0%} of each class, with the expected error counted"

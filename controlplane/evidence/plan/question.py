@@ -22,12 +22,13 @@ from fleet.spec.fleet_spec import FleetSpec, PoolSpec
 from router.policy.schema import document
 from router.policy.types import ParsedPolicy
 
-Slo = Mapping[str, Mapping[str, float]]  # class → ttft_ms, tpot_ms, e2e_ms; "all" for classes without their own
+# Class → ttft_ms, tpot_ms, e2e_ms; "all" for classes without limits of their own
+Slo = Mapping[str, Mapping[str, float]]
 PARALLEL = (1, 2, 4, 8)  # GPUs per instance
 FACTORS = (1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # factors on the smallest possible number of instances
-SPLITS = (0.25, 0.5, 0.75)  # share of instances that only prefill
+SPLITS = (0.25, 0.5, 0.75)  # shares of instances that only prefill
 POLICY_OF_SPLIT = "adaptive_offload"
-PLANNED = 2_000  # requests that a plan plays in a minute or two
+PLANNED = 2_000  # requests that a plan plays; they take a minute or two
 MOST_GPUS = 4_096
 MOST_GB = 1_000_000.0
 MOST_FLEETS = 2_000
@@ -50,7 +51,7 @@ class MeasuredEngines:
 @dataclass(frozen=True, slots=True)
 class PlanQuestion:
     model: str  # name in the catalogue of profiles
-    gpu_hours: Mapping[str, float]  # dollars an hour by GPU
+    gpu_hours: Mapping[str, float]  # dollars per hour, by GPU
     slo: Slo
     share: float  # share of each class's requests that must be within its limits, 0–1
     policies: Sequence[str]  # names of strategies
@@ -85,7 +86,7 @@ class PlanCandidate:
 
     @property
     def shape(self) -> tuple[str, str]:
-        """Return the properties that the fleet shares with fleets of other sizes."""
+        """Return the properties shared by this fleet and fleets of other sizes."""
         options = {name: value for name, value in self.pool.engine.items() if name != "prefill_instances"}
         split = self.pool.engine.get("prefill_instances")
         part = f"{split / self.pool.replicas:.1f}" if isinstance(split, int) else ""
@@ -101,9 +102,9 @@ class PlanSpace:
 
 @dataclass(frozen=True, slots=True)
 class PlanBound:
-    """What a fleet must at least do: the smallest requests of each judged class, within this time."""
+    """The least that a fleet must do: the smallest requests of each judged class, within this time."""
 
-    parts: tuple[tuple[Sequence[TraceRequest], Sequence[int]], ...]  # requests of a class, tokens found in caches
+    parts: tuple[tuple[Sequence[TraceRequest], Sequence[int]], ...]  # (requests of a class, tokens cached for each)
     most_s: float  # from the first arrival to the last moment that the limits allow
 
 
@@ -143,7 +144,7 @@ class PlanLayout:
 
 
 def _layouts(question: PlanQuestion, unknown: list[str]) -> Iterator[PlanLayout]:
-    """Yield the layouts to choose among; reasons for those without a profile are appended to `unknown`."""
+    """Yield the layouts to choose from; reasons for layouts without a profile are appended to `unknown`."""
     measured = question.measured
     if measured is not None:
         unknown.append("another GPU or layout, since only this one is measured")
@@ -169,7 +170,7 @@ def alone(pool: PoolSpec, gpu_hour: float) -> FleetSpec:
 
 
 def judged(slo: Slo, names: Iterable[str]) -> dict[str, Mapping[str, float]]:
-    """Return the limits by class, without classes that have few requests. `names` gives the class of each request."""
+    """Return the limits by class, without classes that have few requests. `names` has the class of each request."""
     counts = Counter(name for name in names if limits_of(slo, name))
     many = [name for name, count in counts.items() if count >= FEW] or counts
     return {name: limits_of(slo, name) for name in many}
@@ -181,7 +182,8 @@ def limits_of(slo: Slo, name: str) -> Mapping[str, float]:
 
 
 def _bound(question: PlanQuestion, requests: Sequence[TraceRequest], pacing: str) -> PlanBound:
-    """Return the bound. There is none in a closed loop, as its clients wait for slow answers. Raise NotPlayable."""
+    """Return the bound. There is none in a closed loop, because its clients wait for slow answers. Raise
+    NotPlayable."""
     hits = ideal_hits(requests)
     names = [classify(one.input_tokens, hit) for one, hit in zip(requests, hits, strict=True)]
     parts, allowed_s = [], math.inf if pacing == "closed_loop" else 0.0
@@ -219,7 +221,7 @@ def _engine(question: PlanQuestion, gpu: str, tp: int, ranks: int, *, is_dealt: 
 
 
 def _sizes(least: int, usual: int, most: int) -> list[int]:
-    """Return the numbers of instances to simulate. `usual` is how many the work keeps busy."""
+    """Return the numbers of instances to simulate. `usual` is the number that the work keeps busy."""
     if least > most:
         return []
     usual = max(least, usual)
@@ -236,7 +238,7 @@ def _pools(question: PlanQuestion, layout: PlanLayout, replicas: int) -> Iterato
         for host_gb in question.host_gb:
             engine = {**pool.engine, **({"dram_gb": host_gb} if host_gb else {})}
             yield replace(pool, replicas=replicas, policy=policy, engine=engine)
-    splits = SPLITS if layout.ranks == 1 else ()  # simulated ranks move no KV
+    splits = SPLITS if layout.ranks == 1 else ()  # simulated ranks do not move KV
     for prefill in sorted({round(replicas * share) for share in splits} - {0, replicas}):
         engine = {**pool.engine, "kv": "nixl", "prefill_instances": prefill}
         yield replace(pool, replicas=replicas, policy=POLICY_OF_SPLIT, engine=engine)
@@ -256,6 +258,6 @@ def busiest_from(times: Sequence[float], count: int) -> int:
 
 
 def fingerprint(question: PlanQuestion, requests: Sequence[TraceRequest], pacing: str) -> str:
-    """Return a hash of everything that determines the answer; the same fingerprint gives the same answer."""
+    """Return a hash of everything that determines the result; equal fingerprints mean equal results."""
     asked = repr((question, list(requests), pacing))
     return hashlib.sha256(f"{source_sha256()} {asked}".encode()).hexdigest()

@@ -1,6 +1,6 @@
-"""Plays a trace on a fleet under several policies to show what users would have experienced. Pure; simulated.
-A file without prefixes is played twice: as if no prompts shared anything, and as if each began like every other. The
-truth lies in between, so a difference that both simulations show is real.
+"""Plays a trace on a fleet under several policies to show what users would have experienced. Pure; simulated. A file
+without prefixes is played twice: once as if no prompts had a common beginning, once as if all had. The truth is in
+between, so a difference shown by both simulations is real.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from controlplane.evidence.twin.simulation.types import Simulated, TwinOutcome
 from fleet.systems.prices import per_million
 from router.policy.types import CLASSES, ParsedPolicy
 
-CONTEXT_TOKENS = 131_072  # window of an engine that states none
+CONTEXT_TOKENS = 131_072  # window of an engine that does not state one
 AS_IN_FILE, NOTHING_SHARED, ALL_SHARED = "as in the file", "no prompt shares a prefix", "every prompt shares its prefix"
 
 
@@ -30,7 +30,7 @@ class ReplayArm:
 
 @dataclass(frozen=True, slots=True)
 class Felt:
-    """What the users of one class experienced; times in s, None without an answer."""
+    """The experience of one class of users; times in s, None without an answer."""
 
     n: int
     unanswered: int
@@ -48,7 +48,7 @@ class Felt:
 @dataclass(frozen=True, slots=True)
 class ArmResult:
     arm: ReplayArm
-    prefixes: str  # AS_IN_FILE or an assumption about prefixes
+    prefixes: str  # AS_IN_FILE, or an assumption about prefixes
     classes: Mapping[str, Felt]  # "all" first
     per_million: float | None  # dollars per million output tokens
     doubts: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The report of a replay: Markdown, which is also readable on a terminal, and one page of HTML without network
+"""The report of a replay: Markdown, which is also readable in a terminal, and an HTML page that makes no network
 requests. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,5 +1,5 @@
-"""Finds the cheapest fleets that hold an SLO: first by closed forms, then by simulations of longer and longer
-windows. Pure."""
+"""Finds the cheapest fleets that hold an SLO: first by closed forms, then by simulating longer and longer windows.
+Pure."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,8 +31,8 @@ from controlplane.evidence.twin.simulation.types import Simulated, TwinOutcome
 HEADROOM = (1.0, 1.1, 1.25, 1.5)  # factors on the load
 SEEDS = 2  # simulations at the given load
 FIRST, SECOND = 20, 4  # divisors of the trace's length for the first windows
-LEAST = 150  # fewest requests of a window
-SLACK = (0.15, 0.05)  # shortfall of the required share up to which a fleet continues after the first windows
+LEAST = 150  # smallest number of requests in a window
+SLACK = (0.15, 0.05)  # how far below the required share a fleet may be and still continue after the first windows
 GO_ON = 24  # fleets that continue after the first window
 FINAL = 6
 LATENCIES = ("ttft", "tpot", "e2e")
@@ -40,11 +40,11 @@ LATENCIES = ("ttft", "tpot", "e2e")
 
 @dataclass(frozen=True, slots=True)
 class PlanScore:
-    share: float  # share within the limits, 0–1, of the class with the lowest
+    share: float  # share within the limits, 0–1, in the class with the lowest
     if_slower: float  # the same share if engines are slower by the twin's expected error
-    weakest: str  # class and time that miss the limits most often
+    weakest: str  # class and time that most often miss the limits
     doubts: tuple[str, ...]
-    records: tuple[Record, ...] = ()  # requests, with the router's classes; only of simulations used for predictions
+    records: tuple[Record, ...] = ()  # requests, with the router's classes; only in simulations used for predictions
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def plan(
     pacing: str,
     on_play: Callable[[int, int], None] = lambda done, total: None,
 ) -> PlanAnswer:
-    """Return the plan. `on_play(done, total)` may raise to stop."""
+    """Return the plan. `on_play(done, total)` may raise an exception to stop."""
     space = space_of(question, requests, pacing)
     total = len(space.candidates) + GO_ON + FINAL * (SEEDS + len(HEADROOM) - 1)
     plays = _Scoring(question, requests, pacing, lambda done: on_play(min(done, total), total))
@@ -96,7 +96,7 @@ def plan(
 
 
 def best(scored: Iterable[tuple[float, PlanCandidate]], least: float, most: int) -> list[PlanCandidate]:
-    """Return the candidates with at least this share, the cheapest of each shape first; if there are none, the closest
+    """Return the candidates with at least this share, the cheapest of each kind first; if there are none, the closest
     ones.
     """
     every = sorted(scored, key=lambda one: (one[1].per_hour, -one[0]))
@@ -112,7 +112,7 @@ def best(scored: Iterable[tuple[float, PlanCandidate]], least: float, most: int)
 
 
 def frontier(rows: Sequence[PlanRow]) -> tuple[PlanRow, ...]:
-    """Return the rows, by cost, for which no other is as cheap and holds as much at every load, even with slower
+    """Return the rows, by cost, for which no other row is as cheap and holds as much at every load, even with slower
     engines."""
 
     def beats(other: PlanRow, row: PlanRow) -> bool:
@@ -151,7 +151,7 @@ class _Scoring:
         self._question, self._requests, self._pacing, self._on_play = question, requests, pacing, on_play
         self._classes, self._prompts = trace_classes(requests), prompts_of(requests)
         limited = (at for at, name in enumerate(self._classes.values(), start=1) if limits_of(question.slo, name))
-        self.fewest = next(islice(limited, FEW - 1, None), len(requests))  # a window with fewer says nothing
+        self.fewest = next(islice(limited, FEW - 1, None), len(requests))  # a window with fewer requests says nothing
         self._done = 0
 
     def shares(self, candidates: Sequence[PlanCandidate], count: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""What happened after a row of a plan was applied: finds the pool and the time, and reads its receipts."""
+"""The measurements after a row of a plan was applied: finds the pool and the time, and reads its receipts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ from fleet.spec.versions import spec_of
 from router.policy.schema import document
 from router.policy.types import ParsedPolicy
 
-NOTE = "note"  # kind of the only events of a pool that change nothing
+NOTE = "note"  # kind of the only events of a pool that do not change it
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedRow:
-    """A row of a plan as a pool runs it, and what was measured; or why nothing can be said."""
+    """A row of a plan that a pool runs, and its measurements; or why nothing can be said."""
 
-    row: int = 0  # from 1; 0: no pool matches a row
+    row: int = 0  # counted from 1; 0: no pool matches a row
     pool: str = ""
     reason: str = ""  # empty if something is judged
     caution: str = ""
@@ -109,7 +109,7 @@ def _has_engine(pool: PoolSpec, answer: planned.Answer, row: planned.Row) -> boo
         if measured:
             return bool(config_hash(pool) == measured["config_hash"])
         return bool(build(spec, pool.engine) == build(spec, row["engine"]))
-    except LookupError:  # an option of an earlier version is no longer known
+    except LookupError:  # an option of an earlier version no longer exists
         return False
 
 
@@ -128,9 +128,7 @@ def _last_change(pool: Pool, plan: FleetPlan) -> datetime:
 
 
 def _alike(pool: Pool, answer: planned.Answer, rows: list[tuple[int, planned.Row]]) -> str:
-    """Describe what else the pool needs in order to match the nearest row with the same engines; empty if its engines
-    differ.
-    """
+    """Describe what the pool lacks to match the nearest row with the same engines; empty if its engines differ."""
     spec, live, needs = pool_spec(pool), _live(pool), list[tuple[int, str]]()
     count, strategy = scale_of(pool, timezone.now()).replicas, _parsed(live)["strategy.name"] if live else "none"
     for at, row in rows:

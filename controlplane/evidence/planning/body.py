@@ -34,7 +34,7 @@ Gigabytes = Annotated[float, Field(ge=0, le=MOST_GB)]
 
 
 class PlanIn(Strict):
-    """A load, its SLO, and the fleets to choose among."""
+    """A load, its SLO, and the fleets to choose from."""
 
     trace: str = Field(min_length=1, max_length=100, examples=["agentic-demo"])
     model: Model = Field(DEFAULT_MODEL, description="A profile of the catalogue")

@@ -1,4 +1,4 @@
-"""The page of a plan: the frontier as a picture and a table, and what to know about it."""
+"""The page of a plan: the frontier as a picture and a table, and notes about it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,22 +29,23 @@ class PlannedFleet:
     number: int
     cells: tuple[tuple[str, str], ...]  # (title, text)
     breaks_first: str
-    badge: str  # holds: the cheapest that holds the SLO; undecided: a cheaper one that does unless engines are slower
-    nearest: bool  # the fleet to draft first: it holds the SLO, or comes closest
+    # Holds: the cheapest that holds the SLO; undecided: a cheaper one that holds it unless engines are slower
+    badge: str
+    nearest: bool  # True for the fleet to draft first: it holds the SLO, or is closest
 
 
 @dataclass(frozen=True, slots=True)
 class ShownPlan:
     active: bool
     progress: str
-    older: bool  # Weir computes differently since then
+    older: bool  # True if Weir computes differently since then
     verdict: str
     slo: str
     fleets: list[PlannedFleet]
     picture: Picture | None
     asked: str  # required share of each class
     asked_at: float  # height of that share in the picture
-    about: list[str]  # expected errors, cautions, what was not considered
+    about: list[str]  # expected errors, cautions, and what was not considered
     answer: planned.Answer | None
 
 
@@ -70,7 +71,7 @@ def shown(plan: FleetPlan, now: datetime) -> ShownPlan:
 
 def _fleets(answer: planned.Answer) -> Iterator[PlannedFleet]:
     nearest = answer["holds"] or max(answer["rows"], key=lambda row: row["if_slower"], default=None)
-    marked = [(answer["holds"], "holds"), (answer.get("undecided"), "undecided")]  # older answers lack the second
+    marked = [(answer["holds"], "holds"), (answer.get("undecided"), "undecided")]  # older results lack the second
     for at, row in enumerate(answer["rows"], start=1):
         badge = next((word for other, word in marked if row == other), "")
         cells = (_percent(text) for text in planned.cells(row))
@@ -109,7 +110,7 @@ def _percent(text: str) -> str:
 
 
 def progress(plan: FleetPlan, now: datetime) -> str:
-    """Describe the progress, and how long the rest takes at the pace so far."""
+    """Describe the progress, and the time left at the pace so far."""
     if not plan.total:
         return "finding the fleets to play" if plan.status == RUNNING else ""
     plays = f"{plan.done:,} of {plan.total:,} plays"

@@ -71,7 +71,7 @@ class PlanForm:
         return self._field("pool", "Calibrated pool", "its engines in place of the model's; may be empty")
 
     def slo(self) -> Iterator[tuple[str, list[AskedField], str]]:
-        """Yield (class, its limits, what is wrong with all of them)."""
+        """Yield (class, its limits, the error that concerns all of them)."""
         for name in ("all", *CLASSES):
             path = f"slo.{name}"
             fields = [self._field(f"{path}.{key}", f"{title} of {name}") for key, title in LATENCIES]

@@ -15,8 +15,9 @@ class FleetPlan(TwinJob):
     asked = models.JSONField()  # body.PlanIn
     key = models.CharField(max_length=64)  # hash of everything that determines the result
     source = models.CharField(max_length=64)  # hash of the code that computes it
-    total = models.PositiveIntegerField(default=0)  # most simulations; 0 until it runs
-    asked_at = models.DateTimeField(default=timezone.now)  # when last asked; the same question again returns this plan
+    total = models.PositiveIntegerField(default=0)  # largest number of simulations; 0 until the plan runs
+    # When it was last requested; repeating the question returns this plan
+    asked_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
         ordering = ["-pk"]

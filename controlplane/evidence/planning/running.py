@@ -15,8 +15,8 @@ from controlplane.evidence.twin.compiled import COPIES
 from controlplane.evidence.twin.fingerprint import source_sha256
 from fleet import jobs, subprocess
 
-READ = 200_000  # most requests read from a recording; the busiest of them are played
-LONGEST_S = 3_600.0  # longest search, wall clock; beyond this the plan fails, and the next plan has its turn
+READ = 200_000  # requests read at most from a recording; the busiest of them are played
+LONGEST_S = 3_600.0  # longest search, wall clock; after this the plan fails, and the next plan begins
 
 
 @shared_task(name="planning.run")
@@ -50,7 +50,7 @@ def _perform(made: FleetPlan) -> dict[str, Any]:
 
 
 def _engines(made: FleetPlan, pool: str) -> MeasuredEngines | None:
-    """Return the measured engines for which the question was asked. Raise InvalidInput, JobFailed."""
+    """Return the measured engines about which the question was asked. Raise InvalidInput, JobFailed."""
     measured = engines_of(pool)
     if digest(measured) != made.trace.get("engines", ""):
         raise jobs.JobFailed(f"pool {pool} was measured or changed since the question: plan again")

@@ -1,4 +1,4 @@
-"""Starts plans, and makes the draft of a fleet document from a row."""
+"""Starts plans, and creates the draft of a fleet document from a row."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ ABOUT = ("trace_name", "asked")  # fields in the audit log
 
 
 def start(asked: PlanIn, actor: Actor) -> FleetPlan:
-    """Start a plan; asking the same question again returns the earlier plan. Raise BadTrace, InvalidInput."""
+    """Start a plan; repeating the same question returns the earlier plan. Raise BadTrace, InvalidInput."""
     if asked.pool and (len(asked.gpus) > 1 or asked.host_gb != [0.0]):
         message = "has one GPU and its own host memory"
         raise InvalidInput(

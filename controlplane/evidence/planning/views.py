@@ -1,4 +1,4 @@
-"""Pages of plans: start one, watch it, and make a draft of the fleet document from a row."""
+"""Pages of plans: start one, watch it, and create a draft of the fleet document from a row."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -83,7 +83,7 @@ def cancel(request: HttpRequest, number: int) -> HttpResponse:
 @operator_required
 @require_GET
 def draft(request: HttpRequest, number: int) -> HttpResponse:
-    """Show the fleet document with a pool as in a row, and its difference from the current one."""
+    """Show the fleet document in which a pool matches a row, and its difference from the current one."""
     plan, row = services.numbered(number), request.GET.get("row", "")
     try:
         document, changes = services.draft(

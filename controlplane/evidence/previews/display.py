@@ -39,7 +39,7 @@ from controlplane.evidence.twin.expected_error import described
 from fleet.counted import counted as number_of
 from fleet.counted import signed
 
-DECLARED = ("ttft_p90_ms", "e2e_p50_ms")  # metrics chosen before any result is seen
+DECLARED = ("ttft_p90_ms", "e2e_p50_ms")  # metrics chosen before any result is known
 NO_METRICS: ClassEffect = {"n": 0, "metrics": []}
 ACTIVE = ("queued", "running")
 MOST_INSTANCES = 100  # rows of the table; the largest changes are shown
@@ -52,7 +52,7 @@ class ClassTable:
     n: int  # number of requests of the class
     few: bool
     elsewhere: str  # share of the class's decisions that changed
-    counts: tuple[tuple[str, int, str], ...]  # (sign, rows, verdict), for the heading
+    counts: tuple[tuple[str, int, str], ...]  # (sign, number of rows, verdict), for the heading
     rows: list[ResultRow]
     columns: tuple[ComparedArm, ...]
 
@@ -71,8 +71,8 @@ def _changed(changed: ChangedDecisions) -> str:
 
 
 def _latencies(result: Effect) -> list[str]:
-    """Describe the metrics that were chosen in advance, over all requests: a metric picked afterwards would be the
-    luckiest of many.
+    """Describe the metrics chosen in advance, over all requests: a metric chosen afterwards would be the luckiest of
+    many.
     """
     if not result["changed"]["decisions"]:
         return []
@@ -91,8 +91,8 @@ def of_all(result: Effect) -> ClassEffect:
 
 
 def corrected(result: Effect) -> dict[str, ClassEffect]:
-    """Return the classes, with intervals that hold jointly: over the metrics chosen in advance, and over all others.
-    A request that moves shifts all later ones, so with many separate metrics, some would be marked by chance.
+    """Return the classes, with intervals that hold jointly: over the metrics chosen in advance, and over all others. A
+    request that moves changes all later ones, so with many separate metrics, some would be marked by chance.
     """
     rows = [(name, row["metric"]) for name, found in result["classes"].items() for row in found["metrics"]]
     declared = sum(_is_declared(*row) for row in rows)
@@ -185,7 +185,7 @@ def _points(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """Number of requests on each instance, largest change first."""
+    """The number of requests on each instance, largest change first."""
 
     rows: tuple[tuple[str, int, int, str], ...]  # (id, live, draft, difference)
     changed: int
@@ -241,18 +241,18 @@ def status_of(
 
 @dataclass(frozen=True, slots=True)
 class ShownPreview:
-    """The texts of a preview; those of its result are empty until there is one."""
+    """The texts of a preview; texts about its result are empty until there is one."""
 
     active: bool
     done: str  # text for the progress bar, without thousands separators
     total: str
     progress: str
-    said: str  # text for a screen reader when the status changes
+    said: str  # text that a screen reader announces when the status changes
     line: str
     status: PreviewStatus
     doubts: tuple[str, ...]  # reasons not to rely on the preview
     gaps: tuple[str, ...]  # classes with too few requests
-    first: str = ""  # scope of the first answer; empty if the texts cover every request
+    first: str = ""  # scope of the first result; empty if the texts cover every request
     sentence: str = ""
     refused: str = ""
     hit_share: str = ""
@@ -303,8 +303,8 @@ def shown(preview: PreviewView, status: PreviewStatus) -> ShownPreview:
 
 
 def saving(found: Saving | None) -> str:
-    """Describe a saving: 3.2 million prompt tokens less to compute (2.1 to 4.3), 0.4 GPU-hours, $2.1. A figure whose
-    interval includes zero is left out."""
+    """Describe a saving: 3.2 million prompt tokens less to compute (2.1 to 4.3), 0.4 GPU-hours, $2.1. Figures whose
+    interval includes zero are left out."""
     if not found:
         return UNKNOWN
     if not is_sure(found):
@@ -334,7 +334,7 @@ def _progress(preview: PreviewView) -> str:
 
 
 def _first(trace: PlayedTrace, result: Effect) -> str:
-    """Label a first answer; the requests of a canary come last."""
+    """Label a first result; the requests of a canary come last."""
     count = of_all(result)["n"]
     if trace["played"] is not None and count >= trace["played"]:
         return f"First answer, from all {count:,} requests, without the canary of the draft."

@@ -8,8 +8,8 @@ from controlplane.traffic.policies.models import Policy
 
 
 class Preview(PolicyJob):
-    """A comparison in the twin. It holds a copy of the draft's document, as the draft keeps changing. The result is
-    effect.effect_of."""
+    """A comparison in the twin. It contains a copy of the draft's document, because the draft keeps changing. The
+    result is that of effect.effect_of."""
 
     TASK = "previews.run"
     AT_ONCE = 2
@@ -22,9 +22,11 @@ class Preview(PolicyJob):
     seeds = models.JSONField()  # [int, …]
     key = models.CharField(max_length=64)  # hash of everything that determines the result
     total = models.PositiveIntegerField(default=0)  # number of compute.simulated requests
-    asked_at = models.DateTimeField(default=timezone.now)  # time of the latest request; an equal one gets this preview
+    # Time of the latest request for it; an equal request returns this preview
+    asked_at = models.DateTimeField(default=timezone.now)
     trust = models.JSONField(default=list)  # [{code, text}, …]: cautions, except the one about old traffic
-    first_result = models.JSONField(null=True, blank=True)  # result of the first requests; null once the whole is there
+    # Result of the first requests; null once the complete result is there
+    first_result = models.JSONField(null=True, blank=True)
 
     class Meta:
         ordering = ["-pk"]
@@ -39,5 +41,5 @@ class Preview(PolicyJob):
 
     @property
     def was_cached(self) -> bool:
-        """Return whether the preview had ended before it was last asked for."""
+        """Return whether the preview had ended before it was last requested."""
         return self.ended_at is not None and self.asked_at > self.ended_at

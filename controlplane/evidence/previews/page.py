@@ -1,4 +1,4 @@
-"""Context of the preview panel, its one-line form and its choices, on the pages of a draft."""
+"""Context of the preview panel, of its one-line form and of its choices, on the pages of a draft."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class VersionPreview:
 def panel(
     request: HttpRequest, policy: Policy, draft: Draft | None, preview: Preview | None, *, fixed: bool = False
 ) -> dict[str, Any]:
-    """Return the context of the panel. `draft` is the open draft. With `fixed`, this preview stays even when a newer
+    """Return the context of the panel. `draft` is the open draft. With `fixed`, this preview remains even if a newer
     one starts."""
     found = selectors.as_dict(preview) if preview else None
     return {
@@ -66,7 +66,7 @@ def _refresh(policy: Policy, preview: Preview | None) -> str:
 
 
 def choices(policy: Policy, last: PreviewView | None, typed: Mapping[str, str]) -> dict[str, Any]:
-    """Return the pools and traces to choose from, and the chosen ones: as typed, or else as in the last preview."""
+    """Return the pools and traces to choose from, and the chosen ones: as entered, or else as in the last preview."""
     pools = scope_of(policy).pools
     pool = typed.get("pool") or (last["pool"] if last else "")
     pool = pool if pool in pools else next(iter(pools), "")

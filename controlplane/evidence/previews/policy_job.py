@@ -1,5 +1,5 @@
-"""The base of previews, tunings and plans: a job that simulates a trace, in most cases under versions of a policy on
-a pool."""
+"""The base of previews, tunings and plans: a job that simulates a trace, in most cases under versions of a policy on a
+pool."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -59,7 +59,7 @@ class TwinJob(jobs.Job):
         raise NotImplementedError
 
     def siblings(self) -> "models.QuerySet[Any]":
-        """Return the jobs that share this job's limit of kept jobs, newest first, including itself."""
+        """Return the jobs that count together towards the limit of kept jobs, newest first, including this one."""
         return type(self)._default_manager.all()
 
 
@@ -67,7 +67,7 @@ class PolicyJob(TwinJob):
     policy: "models.ForeignKey[Policy, Policy]"
     live_version = models.PositiveIntegerField()
     pool = models.CharField(max_length=63)
-    twin = models.JSONField(default=dict)  # `about`, and the facts that the job adds
+    twin = models.JSONField(default=dict)  # `about`, and the facts added by the job
 
     class Meta:
         abstract = True
@@ -116,7 +116,8 @@ def numbered(model: type[J], policy: str, number: int) -> J:
 
 
 def asked_again(model: type[T], key: str) -> T | None:
-    """Return an earlier job of the same question, asked now; one that failed or was cancelled is computed again."""
+    """Return an earlier job with the same question, requested again; one that failed or was cancelled is computed
+    again."""
     rows = model._default_manager.filter(key=key).exclude(status__in=(jobs.FAILED, jobs.CANCELLED))
     known = rows.first()
     if known is not None:
@@ -132,7 +133,7 @@ def start(job: TwinJob, actor: Actor, about: Sequence[str], kept: int) -> None:
 
 
 def store(job: TwinJob, actor: Actor, about: Sequence[str], kept: int) -> None:
-    """Save a new job and an audit entry with the fields `about`; of its siblings, keep only the `kept` newest."""
+    """Save a new job and an audit entry with the fields `about`; keep only the `kept` newest of its siblings."""
     job.actor = actor.name[:200]
     with transaction.atomic():
         job.save()
@@ -141,7 +142,7 @@ def store(job: TwinJob, actor: Actor, about: Sequence[str], kept: int) -> None:
 
 
 def perform(model: type[T], job_id: int, work: Callable[[T], dict[str, Any]]) -> None:
-    """Perform a job, see jobs.perform."""
+    """Perform a job; see jobs.perform."""
     jobs.perform(model, job_id, work, EXPECTED)
 
 
@@ -150,7 +151,7 @@ def as_seen(job: T, if_match: str | None) -> AbstractContextManager[T]:
 
 
 def cancel(job: TwinJob, actor: Actor, *, if_match: str | None = None) -> bool:
-    """Cancel the job, which stops within a second if it runs; return False if it had already ended. Raise
+    """Cancel the job, which stops within a second if it is running. Return False if it has already ended. Raise
     ChangedMeanwhile."""
     with as_seen(job, if_match):
         if not jobs.cancel(job, actor.name):
@@ -160,7 +161,7 @@ def cancel(job: TwinJob, actor: Actor, *, if_match: str | None = None) -> bool:
 
 
 def pool_of(job: PolicyJob) -> Pool:
-    """Return the job's pool. Raise jobs.JobFailed if it was removed."""
+    """Return the job's pool. Raise jobs.JobFailed if it has been removed."""
     try:
         return selectors.pool(job.pool)
     except Pool.DoesNotExist:
@@ -173,7 +174,7 @@ def about(twin: Modelled) -> dict[str, Any]:
 
 
 def shown(job: PolicyJob, *names: str) -> dict[str, Any]:
-    """Return the fields that every job of a policy shows over REST, together with the given ones."""
+    """Return the fields that every job of a policy has in REST, together with the given ones."""
     return {"id": job.pk, "policy": job.policy.name, **{name: getattr(job, name) for name in (*SHOWN, *names)}}
 
 
@@ -185,7 +186,7 @@ def of_origin(job: PolicyJob, pool: Pool, part: TrafficPart) -> list[Caution]:
 
 
 def left_s(job: TwinJob, now: datetime) -> float | None:
-    """Estimate the seconds left at the pace so far; None until there is a pace."""
+    """Estimate the seconds left at the pace so far; None while there is no pace."""
     if job.status != jobs.RUNNING or job.started_at is None or not job.done:
         return None
     elapsed_s = (now - job.started_at).total_seconds()

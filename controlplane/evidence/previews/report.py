@@ -1,4 +1,4 @@
-"""Writes the savings of live versions to Redis, for Live and the wall, which only read Redis."""
+"""Writes the savings of live versions to Redis, for Live and the wall, which read only Redis."""
 
 from controlplane.evidence.previews import selectors
 from controlplane.evidence.previews.analysis.saving import DAY_S, HOUR_S, is_sure

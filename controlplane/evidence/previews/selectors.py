@@ -41,7 +41,7 @@ def preview_behind(version: PolicyVersion, before: PolicyVersion) -> Preview | N
 
 
 def as_dict(preview: Preview, now: datetime | None = None) -> PreviewView:
-    """Return the preview as the API does. The age of the traffic is at `now`."""
+    """Return the preview in the API's format. The age of the traffic is at `now`."""
     now = now or timezone.now()
     trace = trace_of(preview, now)
     values: dict[str, Any] = {

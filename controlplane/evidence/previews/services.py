@@ -32,8 +32,8 @@ ABOUT = ("live_version", "draft_revision", "draft_sha256", "pool", "trace_name",
 
 
 def start(policy: Policy, actor: Actor, asked: PreviewIn = AS_USUAL, *, if_match: str | None = None) -> Preview:
-    """Preview the open draft of a policy; asking for the same preview again returns the earlier one. Conflict: no draft
-    is open, or `if_match` is not its ETag. InvalidInput: no pool, no traffic or no difference.
+    """Preview the open draft of a policy; a repeated request returns the earlier preview. Raise Conflict if no draft is
+    open or `if_match` is not its ETag; InvalidInput if there is no pool, no traffic or no difference.
     """
     draft, live = seen_draft(versioned(policy), if_match), policies.live_version(policy)
     document = check_document(draft.upgraded)

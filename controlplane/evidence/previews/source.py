@@ -14,7 +14,7 @@ from controlplane.evidence.traces.types import BadTrace, LoadedTrace
 from router.contract.values.json_value import JsonObject
 
 BUILT_IN = "agentic-demo"
-LARGE = 1 << 20  # bytes of a file that a page would take too long to read
+LARGE = 1 << 20  # bytes of a file that would take too long to read for a page
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class TrafficPart:
     source: str  # built-in, upload, folder or recorded
     requests: int  # requests of the whole trace
     trace: LoadedTrace
-    until: str = ""  # newest entry of recorded traffic, by which the same part can be located again
+    until: str = ""  # newest entry of recorded traffic, by which the same part can be found again
 
     @property
     def content(self) -> str:
@@ -54,7 +54,7 @@ def recorded_counts() -> dict[str, int]:
 
 
 def choose(pool: str, count: int, seed: int) -> TrafficPart:
-    """Return the traffic if no trace was named."""
+    """Return the traffic to use if no trace is named."""
     try:
         part = take(f"{library.RECORDED}{pool}", count, seed)
     except (library.NoSuchTrace, BadTrace):

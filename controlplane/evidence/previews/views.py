@@ -29,7 +29,7 @@ NOT_SAVED = "the draft could not be saved: see the message beside â€œSave draftâ
 @operator_required
 @require_POST
 def start(request: HttpRequest, name: str) -> HttpResponse:
-    """Preview the draft. If the form has the draft's fields, it is saved first, and refused if it is invalid."""
+    """Preview the draft. If the form has the draft's fields, the draft is saved first; an invalid one is refused."""
     policy = find(name)
     if request.headers.get("HX-Request"):
         return _start_in_place(request, policy)
@@ -52,7 +52,7 @@ def start(request: HttpRequest, name: str) -> HttpResponse:
 
 def _not_started(request: HttpRequest, policy: Policy, error: InvalidInput) -> HttpResponse:
     draft = policies.open_draft(policy)
-    if draft is None:  # published or discarded between the check and now
+    if draft is None:  # published or discarded since the check
         return redirect("policy", name=policy.name)
     problems = {"preview_problems": page.problems_of(error), "preview_typed": request.POST}
     context = {**views.editor_context(request, draft), **problems}
@@ -60,7 +60,7 @@ def _not_started(request: HttpRequest, policy: Policy, error: InvalidInput) -> H
 
 
 def _start_in_place(request: HttpRequest, policy: Policy) -> HttpResponse:
-    """Answer htmx with the panel's state and the answer to an autosave."""
+    """Answer htmx with the state of the panel and the result of an autosave."""
     saved = views.saved(request, policy)
     problems = [] if saved.draft else [("", NOT_SAVED)]
     if not problems:

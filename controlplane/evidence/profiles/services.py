@@ -1,4 +1,4 @@
-"""Makes profiles: checks the question, reads the tables in a child process, and records the user in the audit log."""
+"""Creates profiles: checks the question, reads the tables in a child process, and records the user in the audit log."""
 
 import threading
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ KvDtype = Literal["", "bf16", "fp8"]
 _FORMATS = {"bf16": "bfloat16", "int4": "int4_wo"}  # names in the library; other formats have the same name there
 BUSY = "another profile is being made: try again in some seconds"
 
-_one = threading.Lock()  # one child at a time, because a child takes 600 MB
+_one = threading.Lock()  # one child process at a time, because each takes 600 MB
 
 
 class Expected(TypedDict):
@@ -45,8 +45,8 @@ class AskedProfile:
 
 
 def make(asked: AskedProfile, actor: Actor) -> Tables:
-    """Make a profile, which takes some seconds. Raise InvalidInput for what is impossible or unknown, NotPossible
-    without the library or while another profile is being made."""
+    """Create a profile, which takes some seconds. Raise InvalidInput for impossible or unknown values, NotPossible
+    without the library or while another profile is being created."""
     layout = _layout(asked)
     if not _one.acquire(blocking=False):
         raise NotPossible(BUSY)
@@ -90,7 +90,7 @@ def _layout(asked: AskedProfile) -> Layout:
 
 
 def found(gpu: str, model: str) -> list[Tables]:
-    """Return profiles of the catalogue: for the GPU, and with the text in the name of the model or of the profile."""
+    """Return profiles of the catalogue for the GPU whose name, or whose model's name, contains the text."""
     wanted = model.lower()
     return [
         one

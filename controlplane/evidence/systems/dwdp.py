@@ -1,4 +1,5 @@
-"""The page on DWDP versus DEP: whether the copy of experts is hidden, the gain, and the context GPUs that it takes."""
+"""The page on DWDP versus DEP: whether the copy of experts is hidden, the gain, and the number of context GPUs that it
+takes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -32,7 +33,7 @@ from router.contract.values.json_value import JsonObject
 NVLINK_BYTES_PER_S = 400e9  # one way: NVLink 4 has 450
 NOTES_INFEASIBLE = 450e9  # one way: NVLink 4, which the notes give as 600 GB/s
 SMALL, DECODE_TOKENS = 16_384, 256
-LEAST_GAIN = 0.01  # below it, the two count as equal
+LEAST_GAIN = 0.01  # the two count as equal below this gain
 RANKS_LISTED, LEVELS_LISTED = 16, 12
 IN_FLIGHT = (1, 2, 3, 4)
 # Values of TensorRT-LLM that favour TPS/GPU and TPS/user [N].

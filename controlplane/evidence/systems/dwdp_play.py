@@ -21,8 +21,9 @@ from router.contract.values.json_value import JsonObject
 
 TRACE = "prompts-8k"
 MOST_GPUS = 64  # GPUs per generation server
-LOADS = (0.05, 20.0)  # factors that an experiment takes
-IN_FLIGHT = REQUESTS // 4  # most requests in flight; the others see the generation server as full as the point states
+LOADS = (0.05, 20.0)  # factors accepted by an experiment
+# Most requests in flight; the rest count as the fill of the generation server that the point states
+IN_FLIGHT = REQUESTS // 4
 POLICY = "lpwl flow.heavy=offload"
 
 
@@ -87,7 +88,7 @@ def curve_table(curve: Sequence[ParetoPoint]) -> Iterator[Table]:
 
 
 def loop_table(inputs: DwdpInputs) -> Iterator[Table]:
-    """Yield what the same clients get from more and from fewer context GPUs."""
+    """Yield the experience of the same clients with more and with fewer context GPUs."""
     phase = phase_of(inputs)
     loop = Loop(inputs.clients, inputs.prompt_tokens, inputs.output_tokens, inputs.generation_gpus)
     names = f"DEP{phase.dep_ranks}", f"DWDP{phase.layout.ranks}"

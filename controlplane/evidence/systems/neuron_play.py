@@ -49,7 +49,7 @@ def pairs(setup: Setup, prefills: int, decodes: int) -> TwinFleet:
 
 
 def both(setup: Setup, instances: int, batching: str = BATCHING_OF_ROLE["both"]) -> TwinFleet:
-    """Return instances that prefill and decode: whole prompts first, or with another batching of engines."""
+    """Return instances that prefill and decode: whole prompts first, or with the batching of other engines."""
     return TwinFleet({f"both-{number}": _worker(setup, "both", batching) for number in range(instances)})
 
 
@@ -76,7 +76,7 @@ def _worker(setup: Setup, role: Role, batching: str = "") -> EngineModel:
 
 
 def open_run(setup: Setup, fleet: TwinFleet, rate: float, requests: int = REQUESTS) -> TwinOutcome:
-    """Play requests at random intervals, the same in every run."""
+    """Play requests at random intervals, which are the same in every run."""
     draw, at_s, sent = random.Random(SEED), 0.0, []  # noqa: S311 - a simulation
     for number in range(requests):
         sent.append(_request(setup, number, at_s, setup.work.output_tokens))
@@ -85,13 +85,13 @@ def open_run(setup: Setup, fleet: TwinFleet, rate: float, requests: int = REQUES
 
 
 def steady(outcome: TwinOutcome) -> Sequence[Simulated]:
-    """Return the requests without the first quarter, for which the workers are still idle."""
+    """Return the requests without the first quarter, during which the workers are not yet fully loaded."""
     return outcome.requests[len(outcome.requests) // 4 :]
 
 
 def closed_run(setup: Setup, fleet: TwinFleet, clients: int) -> Sequence[Simulated]:
-    """Play clients that ask again immediately. Their first answers differ in length, so that they end one after
-    another."""
+    """Play clients that send the next request immediately. Their first answers differ in length, so that they end one
+    after another."""
     output = setup.work.output_tokens
     sent = [
         _request(
@@ -127,7 +127,8 @@ def answers_per_s(outcome: TwinOutcome) -> float:
 
 
 def itl_s(one: Simulated) -> float:
-    """Return the mean gap after the second token, which waits for the transfer; with two tokens, the gap itself."""
+    """Return the mean gap after the second token, which waits for the transfer; with two tokens, the gap before the
+    second."""
     ttft_s, second_s, e2e_s = one.ttft_s or 0.0, one.second_s or 0.0, one.e2e_s or 0.0
     return (e2e_s - second_s) / (one.output_tokens - 2) if one.output_tokens > 2 else second_s - ttft_s
 
@@ -155,8 +156,8 @@ def guide() -> Setup:
     return Setup(law, law, Workload(1000, 335), 8, 8, 131_072, link)
 
 
-# Simulates the autoscaler's rules for both sides while traffic changes: each side grows when it holds up the other, and
-# releases what its load does not need
+# Simulates the autoscaler's rules for both sides while traffic changes: each side grows if it holds up the other, and
+# releases workers that its load does not need
 TRAFFIC = ("as given", "prompts doubled", "answers doubled, too")
 USABLE = 0.8  # share of a side that may be in use
 MOST_STEPS, MOST_WORKERS = 4, 16  # steps per kind of traffic; workers per side
@@ -188,8 +189,8 @@ def _busy(side: SideLoad | None) -> float:
 
 
 def readings(setup: Setup, rate: float) -> Iterator[Reading]:
-    """Simulate, starting from 1P1D, the given traffic, then prompts of twice the length, then also answers of twice
-    the length."""
+    """Simulate, starting from 1P1D, the given traffic, then prompts of twice the length, then also answers of twice the
+    length."""
     workers = 1, 1
     longer = setup.doubled()
     setups = setup, longer, longer.answering_twice_as_long()
@@ -214,8 +215,8 @@ def _reading(traffic: str, setup: Setup, rate: float, prefills: int, decodes: in
 
 
 def _sized(side: SideLoad | None, in_balance: int, offered: float) -> int:
-    """Return the workers of a side: up to the balance while it is full, one fewer with spare capacity, and both only
-    as far as the load needs. `offered` is the number of requests per answered request."""
+    """Return the workers of a side: up to the balance while it is full, one fewer with spare capacity, and in both
+    cases only as far as the load needs. `offered` is the number of requests per answered request."""
     assert side is not None  # noqa: S101 - narrows the type: there are workers of both roles
     needed = min(ceil(round(offered * side.work / USABLE, 2)), MOST_WORKERS)
     if in_balance > side.instances:

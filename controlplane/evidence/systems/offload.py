@@ -1,4 +1,4 @@
-"""Adaptive prefill offload: which requests of a trace would move, at what cost, and experiments that try it."""
+"""Adaptive prefill offload: which requests of a trace would be moved, at what cost, and experiments that try it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -46,7 +46,7 @@ MODELS = tuple(sorted({model for _, model, _ in FITS}))
 ORDERS = ("heavy_first", "session_first")
 LARGEST_TRACE = 8 << 20  # bytes; a page would take too long to read a larger trace
 CURVE = (2_500, 5_000, 10_000, 15_000, 20_000, 30_000, 40_000, 60_000)  # thresholds of the curve
-SIZES = (1_000, 5_000, 10_000, 20_000, 30_000, 60_000, 100_000)  # new tokens per row
+SIZES = (1_000, 5_000, 10_000, 20_000, 30_000, 60_000, 100_000)  # new tokens in each row
 BLOCK = 16
 
 
@@ -176,7 +176,7 @@ class OffloadFound:
     shares: dict[str, ClassShare]
     kv_bytes: float
     kv_tokens: float  # KV capacity per instance
-    resident: float  # KV tokens of all requests that are decoding at one moment
+    resident: float  # KV tokens of all requests that decode at the same time
     moved_s: float  # transfer time of a heavy prompt's KV
 
     def used(self, decoding: int) -> float:
@@ -337,7 +337,7 @@ def _cautions(found: OffloadFound) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class TwinArm:
-    """An arm of an experiment, in the format that its form reads."""
+    """An arm of an experiment, in the format of the experiment's form."""
 
     name: str
     strategy: str
@@ -346,7 +346,7 @@ class TwinArm:
 
 
 def _comparisons(inputs: OffloadInputs, shared: Mapping[str, object]) -> Iterator[tuple[str, list[TwinArm]]]:
-    """Yield (title, arms) of the design's experiments. `shared` holds engine options of all arms."""
+    """Yield (title, arms) of the design's experiments. `shared` has engine options for all arms."""
     limits: dict[str, float | str] = {
         "classes.heavy_new_tokens": inputs.heavy_new_tokens,
         "classes.warm_hit_share": inputs.warm_hit_share,
@@ -381,7 +381,7 @@ def _comparisons(inputs: OffloadInputs, shared: Mapping[str, object]) -> Iterato
 
 
 def _links(inputs: OffloadInputs) -> Iterator[Link]:
-    """Yield links to the forms of these experiments, where the pool is chosen."""
+    """Yield links to the forms of these experiments, in which the pool is chosen."""
     for title, arms in _comparisons(inputs, {}):
         yield experiment_link(title, _body(inputs, title, arms))
 

@@ -12,9 +12,9 @@ from fleet.kinds.options.option import options_of
 from fleet.systems.tiers.benchmarks import load_of
 from router.contract.values.json_value import Json, JsonObject
 
-LOADS = (0.05, 20.0)  # factors that an experiment takes
+LOADS = (0.05, 20.0)  # factors accepted by an experiment
 TIERS_S, NEURON_S = 2_400, 300  # duration of the trace, s
-# Values of Tutti's page that no option of an engine takes
+# Values of Tutti's page for which engines have no option
 OF_THE_PAGE = (
     *("attention", "floor_s", "free_gb", "api_s", "tokenize_us", "mode", "write_gb_s", "setup_s"),
     *("layer_setup_ms", "object_us", "staging_share", "io_percent", "contention", "read_share", "decode_share"),
@@ -58,7 +58,7 @@ def _of_tier(inputs: Any) -> JsonObject:
 
 
 def _kept(inputs: Any) -> Iterator[str]:
-    """Yield which values engines do not accept; the defaults or those of `tier_law` apply instead."""
+    """Yield the values that engines do not accept; the defaults, or those of `tier_law`, apply instead."""
     law = {"attention": ATTENTION, "floor_s": LAYER_PASS_S} if inputs.floor_s else {"attention": 1.0}
     own = [one for one in options_of(type(inputs)) if one.name in OF_THE_PAGE]
     titles = [one.title for one in own if getattr(inputs, one.name) != law.get(one.name, one.default)]
@@ -67,7 +67,8 @@ def _kept(inputs: Any) -> Iterator[str]:
 
 
 def tier_plays(inputs: Any, pools: Sequence[PoolFacts]) -> Iterator[Play]:
-    """Yield five tiers: under the page's load on a separate engine, and in a whole pool that reads documents again."""
+    """Yield five tiers: under the page's load on a separate engine, and in a whole pool in which documents are read
+    again."""
     sizes = _sizes(inputs)
     loads = "if_faster" if inputs.picks_faster else "always"
     alone: JsonObject = {"gpu": inputs.gpu, "model_profile": inputs.model, "tp": int(inputs.tp), "tier_load": loads}

@@ -35,7 +35,7 @@ def ask(system: System, given: Mapping[str, object]) -> Answer:
 
 
 def plays(system: System, given: Mapping[str, object]) -> list[Play]:
-    """Return the experiments that follow from valid inputs and that a pool of the fleet can play."""
+    """Return the experiments that follow from valid inputs and that can run on a pool of the fleet."""
     if system.playable is None:
         return []
     facts = [PoolFacts(pool.name, pool.kind, pool.model, pool.engine) for pool in pools()]

@@ -1,6 +1,6 @@
-"""A published system as a page: its parameters, its model and the model's answers. Pure.
-Each file in this folder defines one `System`, which `SYSTEMS` in `controlplane/evidence/systems/registry.py` lists. The
-models are in `fleet/systems/`: a file here only chooses the inputs and how the answer is shown.
+"""A published system as a page: its parameters, its model and the model's answers. Pure. Each file in this folder
+defines one `System`, which `SYSTEMS` in `controlplane/evidence/systems/registry.py` lists. The models are in
+`fleet/systems/`; a file here only selects the inputs and the presentation of the answer.
 """
 
 import json
@@ -37,7 +37,7 @@ class Series:
     name: str
     x: tuple[Value, ...]
     y: tuple[float | None, ...]  # None is a gap in the line
-    dashed: bool = False  # whether it is a limit or a reference
+    dashed: bool = False  # True for a limit or a reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Playable:
 
     title: str
     plays: Callable[[Any, Sequence[PoolFacts]], Iterable[Play]]
-    needs: str  # why no experiment can be started, if none can
+    needs: str  # why no experiment can be started; empty if one can
 
 
 def experiment_link(title: str, body: Mapping[str, Any]) -> Link:
@@ -110,7 +110,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A published value next to the model's, each in the publication's own setup."""
+    """A published value beside the model's, each in the publication's own setup."""
 
     name: str
     published: float | None  # None if the publication has no number
@@ -143,16 +143,18 @@ class System:
     slug: str
     title: str
     summary: str  # two sentences: the system, and the question that the page answers
-    inputs: type  # a frozen dataclass whose fields are `option()`s with both limits
+    inputs: type  # takes at most about 2 s of CPU time for allowed inputs
     presets: Mapping[str, Preset]  # presets by title
     compute: Callable[[Any], Answer]  # takes at most about 2 s of CPU time for allowed inputs
-    figures: Callable[[], tuple[Figure, ...]] = tuple  # loaded separately from the answer, as it may take some seconds
+    # Loaded separately from the answer, because it may take some seconds
+    figures: Callable[[], tuple[Figure, ...]] = tuple
     groups: tuple[Group, ...] = ()  # inputs without a group come first
-    rules: Callable[[Any], list[Problem]] = field(default=lambda _: [])  # rules between inputs that are each valid
+    # Rules between inputs that are valid by themselves
+    rules: Callable[[Any], list[Problem]] = field(default=lambda _: [])
     notes: tuple[str, ...] = ()  # contradictions in the sources
     links: tuple[Link, ...] = ()
     playable: Playable | None = None
-    beside: bool = True  # computed beside the web process, unless it is short or reads the database
+    beside: bool = True  # True to compute it in another process; False if it is short or reads the database
 
     @property
     def question(self) -> str:

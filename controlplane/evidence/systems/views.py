@@ -48,8 +48,8 @@ def system(request: HttpRequest, slug: str) -> HttpResponse:
 
 @require_GET
 def published(request: HttpRequest, slug: str) -> HttpResponse:
-    """Show the published values next to the model's; for htmx only the panel, which the system's page loads after
-    its answer."""
+    """Show the published values beside the model's; for htmx, only the panel, which the system's page loads after its
+    answer."""
     chosen = _find(slug)
     template = "systems/_figures.html" if request.headers.get("HX-Request") else "systems/figures.html"
     return render(request, template, {"system": chosen, "figures": figures(slug)})
@@ -88,7 +88,7 @@ class FieldGroup:
 
 
 def _groups(chosen: System, fields: Mapping[str, OptionField]) -> Iterator[FieldGroup]:
-    """Yield the groups. The first is open, and so is a group with an error or a value other than the default."""
+    """Yield the groups. The first one is open, and so are groups with an error or a value other than the default."""
     grouped = {name for group in chosen.groups for name in group.names}
     first = [field for name, field in fields.items() if name not in grouped]
     if first:

@@ -1,7 +1,7 @@
 """Generates questions about long documents from a seed: many readers share a collection of reports, and each returns to
-the same reports after minutes. Prompts that return do not fit into the GPUs' memory, so tiers below it make a
-difference. The lengths are those of contracts, reports and small books (LEval and LooGLE have 3,000 to 200,000 tokens);
-they are not derived from recorded traffic.
+the same reports after minutes. Returning prompts do not fit into the GPUs' memory, so tiers below it make a difference.
+The lengths are those of contracts, reports and small books (LEval and LooGLE have 3,000 to 200,000 tokens); they are
+not derived from recorded traffic.
 """
 
 import math
@@ -41,7 +41,7 @@ def generate(seed: int = 1, duration_s: float = 2_400.0, every_s: float = 4.0, a
 
 
 def _length(draw: random.Random) -> int:
-    """Draw a length in whole blocks, as what follows the document differs between readers."""
+    """Draw a length in whole blocks, because readers continue the document differently."""
     tokens = draw.lognormvariate(math.log(MEDIAN_TOKENS), SIGMA)
     return int(min(max(tokens, SHORTEST), LONGEST)) // BLOCK_TOKENS * BLOCK_TOKENS
 

@@ -1,4 +1,5 @@
-"""Generates agentic sessions from a seed: a few shared system prompts, turns that append, occasional large reads.
+"""Generates agentic sessions from a seed: a few shared system prompts, turns that extend the prompt, occasional large
+reads.
 
 The shape follows public coding-agent and conversation traces: outputs of a few hundred tokens with a long tail, think
 times of seconds to a minute, a prompt that grows with each turn, one request in ten with 20,000 or more new tokens.
@@ -24,11 +25,11 @@ READ_TOKENS = (20_500, 34_000)  # a repository is read: heavy
 FILES_TOKENS = (6_500, 14_000)  # a few files: medium in a first turn
 MEAN_TURNS = 10
 LATE_READ_SHARE = 0.05
-# What the design of adaptive prefill offload prints about its trace: 20 % heavy, 44 % medium, 36 % warm requests; 22
-# points of the warm ones have more than 90 % cached and 1,300 new tokens, the others 17,700 on average.
+# Statistics that the design of adaptive prefill offload states about its trace: 20 % heavy, 44 % medium, 36 % warm
+# requests; 22 points of the warm ones have more than 90 % cached and 1,300 new tokens, the others 17,700 on average.
 DESIGN_STARTS, DESIGN_HEAVY, DESIGN_CACHED = 0.64, 0.20 / 0.64, 22 / 36
-# The trace does not state the answers, whose reasoning the next prompt omits, nor how often a session starts. Both were
-# chosen with knowledge of the author's TTFT for combined engines and for static splits.
+# The design states neither the answers, whose reasoning is omitted from the next prompt, nor how often a session
+# starts. Both were chosen with knowledge of the author's TTFT for combined engines and for static splits.
 DESIGN_ANSWER, DESIGN_MOST, DESIGN_EVERY_S = 2_700, 8_000, 2.0
 
 
@@ -43,7 +44,7 @@ class Turn:
 
 
 def session_turns(seed: int, number: int) -> Iterator[Turn]:
-    """Yield the turns of session `number`; the same seed and number give the same session."""
+    """Yield the turns of session `number`; the same seed and number always produce the same session."""
     draw = random.Random(f"{seed}:{number}")  # noqa: S311 - traffic, not secrets
     system = draw.randrange(len(SYSTEM_PROMPTS))
     tokens = SYSTEM_PROMPTS[system] + opening_tokens(draw, OPENINGS[number % len(OPENINGS)])
@@ -65,7 +66,7 @@ def opening_tokens(draw: random.Random, kind: str) -> int:
 
 
 def appended_tokens(draw: random.Random) -> int:
-    """Draw the tokens that a turn adds after the previous answer: the output of a tool, or rarely another large
+    """Draw the tokens that a turn adds after the previous answer: the output of a tool or, rarely, another large
     read."""
     if draw.random() < LATE_READ_SHARE:
         return draw.randint(*READ_TOKENS)
@@ -78,7 +79,7 @@ def output_tokens(draw: random.Random) -> int:
 
 
 def design_turns(seed: int, number: int) -> Iterator[Turn]:
-    """Yield the turns of a session with the statistics that the adaptive-prefill-offload design prints."""
+    """Yield the turns of a session with the statistics that the adaptive-prefill-offload design states."""
     draw = random.Random(f"design {seed}:{number}")  # noqa: S311 - traffic, not secrets
     tokens = draw.randint(20_000, 51_400) if draw.random() < DESIGN_HEAVY else draw.randint(5_000, 14_000)
     think = 0.0

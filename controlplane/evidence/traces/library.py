@@ -39,7 +39,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NAME_RULE = "1 to 100 letters, digits, dots, hyphens and underscores, beginning with a letter or digit"
 SUFFIXES = (".jsonl", ".json", ".csv", ".log")
 RECORDED = "recorded:"  # followed by the name of a pool
-SMALL = 1 << 16  # bytes of a file that takes less time to read than a process takes to start
+SMALL = 1 << 16  # bytes of a file that is read faster than a process starts
 
 
 class TraceError(Exception):
@@ -151,7 +151,7 @@ def upload(name: str, data: bytes, actor: Actor) -> tuple[Trace, bool]:
         return known, False
     if known is not None or name in generated.BUILT_IN or _folder_path(name).is_file():
         raise NameTaken(f"{name}: another trace has this name; choose a different one")
-    # This happens before the transaction, during which no other process could write to SQLite.
+    # This is done before the transaction, during which no other process could write to SQLite.
     kind, summary = _looked_at(data)
     _write(store() / sha256, data)
     values = {"format": kind, "source": "upload", "sha256": sha256, "bytes": len(data), "actor": actor.name}
@@ -165,8 +165,8 @@ def upload(name: str, data: bytes, actor: Actor) -> tuple[Trace, bool]:
 
 
 def keep(name: str, actor: Actor) -> str:
-    """Return the name of a trace that does not change: a copy of recorded traffic, otherwise the same name.
-    The same recording is stored once. Raise NoSuchTrace, BadTrace.
+    """Return the name of an unchanging trace: a copy of recorded traffic, otherwise the same name. The same recording
+    is stored once. Raise NoSuchTrace, BadTrace.
     """
     if not name.startswith(RECORDED):
         return name
@@ -185,7 +185,7 @@ def check_name(name: str) -> None:
 
 
 def _recorded() -> dict[str, recorded_traffic.RecordedTraffic]:
-    """Return recorded traces by name; empty while Redis is unreachable, as the other traces stay usable."""
+    """Return recorded traces by name; empty while Redis is unreachable, so that the other traces stay usable."""
     try:
         return {f"{RECORDED}{pool}": recorded for pool, recorded in recorded_traffic.recorded().items()}
     except redis.RedisError:
@@ -222,7 +222,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _row(name: str) -> Trace:
-    """Return the row of an upload, or of a file in the folder as it is now."""
+    """Return the row of an upload, or of a file in the folder in its current state."""
     row = Trace.objects.filter(name=name).first()
     if row is not None and row.source == "upload":
         return row

@@ -3,7 +3,7 @@ from django.utils import timezone
 
 
 class Trace(models.Model):
-    """A trace file by name; its summary is made when the file is first read."""
+    """A trace file by name; its summary is computed when the file is first read."""
 
     name = models.CharField(max_length=120, unique=True)
     format = models.CharField(max_length=20)
@@ -17,7 +17,7 @@ class Trace(models.Model):
 
     class Meta:
         ordering = ["name"]
-        db_table = "experiments_trace"  # named after the app to which the table first belonged
+        db_table = "experiments_trace"  # the app in which the table was first defined
 
     def __str__(self) -> str:
         return self.name

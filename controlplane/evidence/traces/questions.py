@@ -1,7 +1,7 @@
-"""Generates questions about documents, one per second: the loads of Tutti's page.
-`leval` and `loogle` have the hit rates that the publication measured with them, and assumed lengths. `leval` has the 3K
-to 200K stated by a review, `loogle-100k` its more than 100K; `leval-documents` and `loogle-documents` have the
-documents of the benchmarks, as their authors count them.
+"""Generates questions about documents, one per second: the loads of Tutti's page. `leval` and `loogle` have the hit
+rates that the publication measured with them, and assumed lengths. `leval` has the 3K to 200K stated by a review,
+`loogle-100k` the more than 100K stated there; `leval-documents` and `loogle-documents` have the documents of the
+benchmarks, as counted by their authors.
 """
 
 import math

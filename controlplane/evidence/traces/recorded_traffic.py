@@ -13,8 +13,8 @@ from router.contract.redis.receipt import TrafficEntry
 
 PAGE = 500  # entries read at a time
 
-# Counted inside Redis: pages that list traces need three numbers, not 30 MB. Counted page by page, because a script
-# blocks Redis. Ids of a stream begin with the time in ms.
+# Counted inside Redis, because pages that list traces need three numbers, not 30 MB; counted page by page, because a
+# script blocks Redis. Ids of a stream begin with the time in ms.
 _COUNT = """
 local found, last = {}, ''
 local page = redis.call('XRANGE', KEYS[1], ARGV[1], '+', 'COUNT', ARGV[2])
@@ -67,7 +67,7 @@ def lines_of(pool: str) -> list[bytes]:
 
 def newest_of(pool: str, count: int, until: str = "") -> tuple[list[bytes], str]:
     """Return (the newest `count` readable entries of the pool, oldest first; the id of the newest entry of all pools).
-    With an id as `until`, later entries are left out. Raise redis.RedisError.
+    If `until` is an id, later entries are left out. Raise redis.RedisError.
     """
     name, found, newest = pool.encode(), list[bytes](), until
     start = until or "+"

@@ -29,7 +29,7 @@ class BlockIntervals:
         self._stops: list[int] = []
 
     def matched(self, run: range) -> int:
-        """Count the ids of `run` in the set, from its start up to the first missing one."""
+        """Count the ids of `run` in the set, from the start of the run up to the first missing one."""
         place = bisect_right(self._starts, run.start) - 1
         if place < 0:
             return 0
@@ -50,8 +50,8 @@ class BlockIntervals:
 
 
 def ideal_hits(requests: Iterable[TraceRequest]) -> list[int]:
-    """Return, for each request in order, how many prompt tokens, in whole blocks, earlier requests also had. Raise
-    BadTrace if block numbers are too sparse."""
+    """Return, for each request in order, how many of its prompt tokens, in whole blocks, also occurred in earlier
+    requests. Raise BadTrace if block numbers are too sparse."""
     seen = BlockIntervals()
     hits = []
     try:
@@ -76,7 +76,7 @@ def _matched(request: TraceRequest, seen: BlockIntervals) -> int:
 
 
 def classify(input_tokens: int, hit_tokens: int) -> str:
-    """Return the class under these thresholds. It is the same in every arm, so arms compare the same requests."""
+    """Return the class by these thresholds. It is the same in every arm, so that arms compare the same requests."""
     new = input_tokens - hit_tokens
     if new >= HEAVY_NEW_TOKENS:
         return "heavy"
@@ -99,7 +99,8 @@ def summary_of(trace: LoadedTrace) -> Summary:
 
 
 def read(data: bytes) -> tuple[str, Summary] | BadTrace:
-    """Return (format, summary) of a file. An error is returned instead of raised, as it comes from another process."""
+    """Return (format, summary) of a file. An error is returned instead of raised, because it is passed on from another
+    process."""
     try:
         trace = registry.read(data, seed=1)
         return trace.format, summary_of(trace)

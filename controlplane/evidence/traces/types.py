@@ -10,7 +10,7 @@ from router.contract.values.problem import InvalidInput, Problem
 
 
 class BadTrace(InvalidInput):
-    """An invalid trace. Gives the line (from 1; 0 for the whole file), the field, its value, the allowed values."""
+    """An invalid trace. Has the line (from 1; 0 for the whole file), the field, its value, and the allowed values."""
 
     def __init__(self, line: int, field: str, value: object, allowed: str) -> None:
         self.line, self.field, self.allowed = line, field, allowed
@@ -29,7 +29,7 @@ class BadTrace(InvalidInput):
 
 
 def _again(line: int, field: str, value: str, allowed: str) -> BadTrace:
-    """Rebuild an error from another process, which has already turned the value into text."""
+    """Rebuild an error from another process, which has already converted the value to text."""
     error = BadTrace(line, field, None, allowed)
     error.value = value
     error.args = (f"{error.path}: {value} ({allowed})",)
@@ -43,7 +43,7 @@ def _short(value: object, limit: int = 80) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLatency:
-    """Latencies of a request that the router recorded."""
+    """Latencies of a request, as recorded by the router."""
 
     at: float  # arrival, Unix s
     pool: str
@@ -59,16 +59,17 @@ class TraceRequest:
     """A request. Two requests share a prompt prefix exactly as far as their block ids agree from the start."""
 
     index: int  # position in the trace, the same in every replay of it
-    at_s: float  # arrival after the trace's start
+    at_s: float  # arrival, counted from the start of the trace
     session: str  # empty if unknown; the turns of a session follow one another
     input_tokens: int
     output_tokens: int  # at least 1
-    blocks: tuple[range, ...]  # prefix blocks as runs of ids, unique in the trace; the last may be cut by input_tokens
+    # Prefix blocks as runs of ids, unique in the trace; the last block may be cut by input_tokens
+    blocks: tuple[range, ...]
     block_tokens: int  # tokens per block
     think_s: float  # time from the end of the session's previous answer to this request
     measured: MeasuredLatency | None = None  # set for recorded traffic
     band: int = 0  # priority band
-    tenant: str = ""  # shares a router's queue fairly with other tenants; empty if unknown
+    tenant: str = ""  # tenant with which the router's queue shares capacity fairly; empty if unknown
 
     def block_ids(self) -> Iterator[int]:
         return chain.from_iterable(self.blocks)
@@ -78,7 +79,7 @@ class TraceRequest:
 class LoadedTrace:
     format: str
     requests: tuple[TraceRequest, ...]  # sorted by arrival
-    pacing: str  # what `auto` means for this trace: "closed_loop" or "timestamps"
+    pacing: str  # meaning of `auto` for this trace: "closed_loop" or "timestamps"
     ignored: tuple[str, ...] = ()  # fields of the file that no request keeps
     left_out: int = 0  # requests of the file that are not played
 

@@ -65,7 +65,7 @@ class TraceRow:
     unread: str  # why its lengths are unknown; empty if they are known
     ideal_hits: str = ""
     heavy: str = ""
-    lost: str = ""  # parts of the file that are not played; empty if all is played
+    lost: str = ""  # parts of the file that are not played; empty if everything is played
 
 
 def _row(entry: library.TraceEntry) -> TraceRow:

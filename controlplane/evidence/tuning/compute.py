@@ -21,7 +21,7 @@ from router.contract.values.problem import InvalidInput
 from router.policy.schema import document as documents
 from router.policy.types import ParsedPolicy
 
-TRIES = 5  # most points drawn per trial, since some are not valid documents
+TRIES = 5  # points drawn at most per trial, because some are not valid documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Tuned:
 
 
 def compute(job: TuningInputs, on_progress: Callable[[Tried], None]) -> Tuned:
-    """Compute a tuning. `on_progress` gets each new trial; its exceptions propagate."""
+    """Compute a tuning. `on_progress` is called with each new trial; its exceptions propagate."""
     before = _on_search(job, documents.parse(job.document))
     limits = goals.limits_of(before.requests, job.ttft_limit_ms, job.tpot_limit_ms)
     search = search_of(job.space, job.seed, job.trials, job.objectives)
@@ -72,13 +72,14 @@ def _on_search(job: TuningInputs, policy: ParsedPolicy) -> TwinOutcome:
 
 
 def _on_check(job: TuningInputs, policy: ParsedPolicy) -> TwinOutcome:
-    return simulate(job.fleet, policy, job.check, pacing=job.pacing, seed=job.seed + 1)  # another seed for ties
+    return simulate(job.fleet, policy, job.check, pacing=job.pacing, seed=job.seed + 1)  # another seed, for ties
 
 
 def _searched(
     job: TuningInputs, search: Search, limits: GoodputLimits, on_progress: Callable[[Tried], None]
 ) -> dict[int, Tried]:
-    """Search in batches of one point per worker. Results are reported in the order drawn, so timing does not matter."""
+    """Search in batches of one point per worker. Results are reported in the order in which the points were drawn, so
+    timing does not matter."""
     tried: dict[int, Tried] = {}
     tries, end = TRIES * job.trials, time.monotonic() + (job.time_limit_s or math.inf)
     while len(tried) < job.trials and tries > 0 and (not tried or time.monotonic() < end):
@@ -100,7 +101,7 @@ def _searched(
 def _measured(
     job: TuningInputs, batch: dict[int, tuple[Drawn, ParsedPolicy]], limits: GoodputLimits
 ) -> Iterator[Tried]:
-    """Yield the trials of a batch. Trials of an earlier run, which the search draws again, are not simulated again."""
+    """Yield the trials of a batch. Trials of an earlier run that the search draws again are not simulated again."""
     values = {number: drawn.values for number, (drawn, _) in batch.items()}
     kept = {each.number: each for each in job.kept if each.values == values.get(each.number)}
     missing = [policy for number, (_, policy) in batch.items() if number not in kept]
@@ -115,7 +116,7 @@ def _measured(
 
 
 def _drawn(job: TuningInputs, search: Search) -> tuple[Drawn, ParsedPolicy | None]:
-    """Draw a point. The policy is None if the point is not a valid document; the search is then told so."""
+    """Draw a point. If it is not a valid document, the policy is None, and the search is informed."""
     drawn = search.ask()
     try:
         return drawn, documents.parse(documents.apply_overrides(job.document, drawn.values))

@@ -36,7 +36,7 @@ from router.contract.values.json_value import Json, JsonObject
 from router.policy.schema import document as documents
 from router.policy.schema.parameters import PARAMETERS
 
-# The findings of a tuning and what it did not test, as sentences for its page, the API and the note of a draft
+# The findings of a tuning, and what it did not test, as sentences for its page, the API and the note of a draft
 GOALS = {  # metric by objective
     "ttft": METRICS["ttft_p90_ms"],
     "tpot": METRICS["tpot_p90_ms"],
@@ -213,7 +213,7 @@ def _row(live: str, names: Sequence[str], rows: Sequence[WinnerEffect]) -> Resul
 
 
 def picture(trials: Sequence[ShownTrial], live: GoalValues | None) -> Picture | None:
-    """Draw TTFT p90 on x, TPOT p90 on y, goodput as the size. Points that lack one of the times are left out."""
+    """Draw TTFT p90 on x, TPOT p90 on y, and goodput as the size. Points without one of the times are left out."""
     named = [
         *((str(each.number), each.kind, each.goals) for each in trials),
         *([("live", "live", live)] if live else []),

@@ -40,7 +40,7 @@ class ParameterRow:
     parameter: Parameter
     live: Any
     checked: bool
-    values: Mapping[str, str]  # low, high, step, scale as typed
+    values: Mapping[str, str]  # low, high, step, scale as entered
     errors: Mapping[str, str]
 
     @property
@@ -63,7 +63,7 @@ class TuningForm:
 
     @property
     def chosen(self) -> Mapping[str, str]:
-        """The pool and trace as typed."""
+        """The pool and trace as entered."""
         return {} if self._typed is None else {name: self._typed.get(name, "") for name in ("pool", "trace")}
 
     def asked(self) -> TuningIn:
@@ -80,7 +80,7 @@ class TuningForm:
         return asked
 
     def refuse(self, error: InvalidInput) -> None:
-        """Show the error next to its fields."""
+        """Show the error beside its fields."""
         self.message = str(error)
         self._problems = [self._beside_its_field(problem) for problem in error.problems]
 

@@ -99,7 +99,8 @@ def _beats(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 
 
 def winners(points: Mapping[int, Goals], objectives: Sequence[str] = OBJECTIVES) -> dict[int, list[str]]:
-    """Return the points of the front to check, each with what it is best in: one objective, or the balance of all."""
+    """Return the points of the front to be checked, each with the objective in which it is best, or the balance of
+    all."""
     costs = {number: _cost(points[number], objectives) for number in front(points, objectives)}
     found: dict[int, list[str]] = {}
     if not costs:
@@ -123,8 +124,8 @@ def winners(points: Mapping[int, Goals], objectives: Sequence[str] = OBJECTIVES)
 def effects(
     live: Sequence[Simulated], tuned: Mapping[int, Sequence[Simulated]], limits: GoodputLimits
 ) -> dict[int, list[WinnerEffect]]:
-    """Return the effects of each winner against live on the same requests; the intervals hold jointly for all
-    winners."""
+    """Return the effects of each winner compared with the live version on the same requests; the intervals hold jointly
+    for all winners."""
     outcomes = {"live": live, **{str(number): requests for number, requests in tuned.items()}}
     rows: dict[int, list[WinnerEffect]] = {number: [] for number in tuned}
     latencies: tuple[tuple[GoalMetric, Any], ...] = (("ttft_p90_ms", ttft_ms), ("tpot_p90_ms", tpot_ms))

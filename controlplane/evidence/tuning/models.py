@@ -25,10 +25,11 @@ class Tuning(PolicyJob):
     limits = models.JSONField(default=dict)  # {ttft_ms, tpot_ms} as requested; null for the live version's p90
     objectives = models.JSONField(default=all_objectives)
     time_limit_s = models.PositiveIntegerField(null=True, blank=True)  # longest search; null for no limit
-    held_out = models.FloatField(default=HELD_OUT)  # share of the requests, at the end, on which winners are checked
+    # Share of the requests, at the end of the trace, on which winners are checked
+    held_out = models.FloatField(default=HELD_OUT)
     space = models.JSONField()  # [Dimension.as_dict, …]
     total = models.PositiveIntegerField()  # number of trials
-    drafted = models.PositiveIntegerField(null=True, blank=True)  # latest trial from whose values a draft was opened
+    drafted = models.PositiveIntegerField(null=True, blank=True)  # latest trial whose values were used to open a draft
 
     class Meta:
         ordering = ["-pk"]

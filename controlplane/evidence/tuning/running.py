@@ -75,6 +75,6 @@ def _inputs(tuning: Tuning, twin: Modelled, part: TrafficPart) -> TuningInputs:
 def _keep(tuning: Tuning, heartbeat: Heartbeat, tried: Tried) -> None:
     tuning.done = tried.number
     values = {"values": tried.values, "goals": tried.goals.as_dict()}
-    with transaction.atomic():  # together with the heartbeat, which a worker that was given up as lost cannot write
+    with transaction.atomic():  # together with the heartbeat, which a worker that counts as lost cannot write
         heartbeat.write(timezone.now(), {"done": tuning.done})
         Trial.objects.update_or_create(tuning=tuning, number=tried.number, defaults=values)

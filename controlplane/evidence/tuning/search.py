@@ -13,7 +13,7 @@ from router.contract.values.json_value import JsonObject
 
 EVENLY = "a search that learns from its trials: Optuna is not installed, so they were spread evenly over the bounds"
 DIRECTIONS = {"ttft": "minimize", "tpot": "minimize", "goodput": "maximize"}
-ENDLESS = 1e9  # stand-in for infinity, which Optuna's models do not accept
+ENDLESS = 1e9  # stands for infinity, which Optuna's models do not accept
 WORST = {"ttft": ENDLESS, "tpot": ENDLESS, "goodput": 0.0}  # goals of a point that is not a valid document
 AT_RANDOM = 0.25  # share of trials drawn at random before the search learns
 
@@ -32,7 +32,7 @@ class Drawn:
 
 class EvenSearch:
     """Spreads its points evenly over the space by the additive recurrence of the root of x^(n + 1) = x + 1 in n
-    dimensions, whatever the results of earlier points; the seed shifts all points.
+    dimensions, regardless of earlier results; the seed shifts all points.
     """
 
     def __init__(self, space: Sequence[Dimension], seed: int) -> None:
@@ -62,7 +62,7 @@ def _value(dimension: Dimension, position: float) -> Any:
 
 
 class OptunaSearch:
-    """A deterministic search: with the same seed and the same answers in the same order, it draws the same points."""
+    """A deterministic search: with the same seed and the same results in the same order, it draws the same points."""
 
     def __init__(
         self, space: Sequence[Dimension], seed: int, trials: int, objectives: Sequence[str] = OBJECTIVES

@@ -1,4 +1,4 @@
-"""Starts tunings, by one request of REST and the form, and opens drafts with the values of winners."""
+"""Starts tunings, by one request from REST and the form, and opens drafts with the values of winners."""
 
 from typing import Annotated
 
@@ -41,7 +41,8 @@ ABOUT = (  # fields in the audit log
     *("objectives", "time_limit_s", "held_out", "space"),
 )
 LEAST_REQUESTS = 100
-LEAST_PART = 20  # fewest requests to search on, and fewest held out: fewer get no verdict (stats.LOW_N)
+# Smallest number of requests to search on, and to hold out; with fewer there is no verdict (stats.LOW_N)
+LEAST_PART = 20
 TRIALS, WORKERS, TIME_LIMIT = number(1, 500, "int"), number(1, 8, "int"), number(10, 86_400, "int")
 REQUESTS, HELD_OUT_SHARE = number(LEAST_REQUESTS, MOST_REQUESTS, "int"), number(0.1, 0.8)
 Trials = Annotated[int, checked(TRIALS), limits(TRIALS)]
@@ -86,7 +87,7 @@ class TuningIn(Strict):
 
 
 def start(policy: Policy, actor: Actor, asked: TuningIn) -> Tuning:
-    """Start a tuning. InvalidInput: pool, traffic or parameters are not suitable."""
+    """Start a tuning. Raise InvalidInput if pool, traffic or parameters are not suitable."""
     live = policies.live_version(policy)
     space = space_of(documents.parse(live.document)["strategy.name"], asked.ranges)
     pool = previews.pool_of(policy, asked.pool)
@@ -134,7 +135,7 @@ def cut(count: int, held_out: float) -> int:
 
 
 def resume(tuning: Tuning, actor: Actor, *, if_match: str | None = None) -> bool:
-    """Continue from the trials so far; return False unless the tuning failed or was cancelled. Raise
+    """Continue from the trials so far. Return False unless the tuning failed or was cancelled. Raise
     ChangedMeanwhile."""
     with as_seen(tuning, if_match):
         if not jobs.resume(tuning):
@@ -145,9 +146,8 @@ def resume(tuning: Tuning, actor: Actor, *, if_match: str | None = None) -> bool
 
 
 def draft_of(tuning: Tuning, trial: int, actor: Actor, *, if_match: str | None = None) -> Draft:
-    """Open a draft with a winner's values and its evidence as the note. It is never published automatically.
-
-    InvalidInput: the trial was not checked. Conflict: a draft is open, or another version is live by now.
+    """Open a draft with a winner's values and its evidence as the note. It is never published automatically. Raise
+    InvalidInput if the trial was not checked; Conflict if a draft is open, or another version is live now.
     """
     with as_seen(tuning, if_match) as tuning:
         return _drafted(tuning, _winner(tuning, trial), trial, actor)
@@ -163,7 +163,7 @@ def _drafted(tuning: Tuning, winner: Winner, trial: int, actor: Actor) -> Draft:
     _check_no_draft(policy)
     document = documents.apply_overrides(live.upgraded, winner["values"])
     draft = open_draft(policy, actor)
-    if draft.revision > 1 or draft.opened_by != actor.name:  # another person opened the draft a moment ago
+    if draft.revision > 1 or draft.opened_by != actor.name:  # another person opened the draft a moment earlier
         raise _open(policy, draft)
     draft = patch_draft(policy, winner["values"], actor, if_match=draft.etag)
     draft.note = display.note(tuning, winner)

@@ -25,7 +25,7 @@ WIDE = 100.0  # ratio of the bounds above which the scale is logarithmic
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A parameter as requested; None is the parameter's own bound."""
+    """A requested parameter; None stands for the parameter's own bound."""
 
     path: str
     low: float | None = None

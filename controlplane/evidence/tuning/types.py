@@ -1,4 +1,5 @@
-"""A tuning and its result as they are stored, sent and shown. Times in ms, shares 0–1; None is unknown or infinite."""
+"""A tuning and its result in the form in which they are stored, sent and shown. Times in ms, shares 0–1; None is
+unknown or infinite."""
 
 from typing import Annotated, Any, Literal
 
@@ -57,7 +58,7 @@ class LimitValues(TypedDict):
 
 
 class FoundByTuning(TypedDict):
-    """What the search finds, before it is known what it did not test."""
+    """The findings of the search, before it is known what was not tested."""
 
     limits: Annotated[LimitValues, Description("Of goodput; null: none")]
     live: GoalsBySplit
@@ -85,7 +86,7 @@ class TuningTwin(TypedDict):
 
 
 class TuningView(PolicyJobView):
-    """A tuning as in the API, without its trials."""
+    """A tuning in the API, without its trials."""
 
     total: Annotated[int, Description("Trials")]
     seed: int

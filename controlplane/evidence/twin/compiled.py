@@ -1,4 +1,4 @@
-"""The modules on the path of a simulation. Searches run them compiled, as they play a trace hundreds of times."""
+"""The modules on the path of a simulation. Searches run them compiled, because they play a trace hundreds of times."""
 
 from fleet.engine.compiled import ENGINE
 from router.compiled import CompiledCopy

@@ -46,8 +46,8 @@ TIERS = "the TTFT p99 of KV in memory or on disk below the GPU is not reproduced
 
 
 def of_built_in(basis: Basis, family: str = "") -> ExpectedError:
-    """Return the error of built-in constants. `family` is the family of models whose measured tables they come from;
-    empty if they come from a fit."""
+    """Return the error of built-in constants. `family` is the family of models from whose measured tables they are
+    taken; empty if they are from a fit."""
     if family not in EXPECTED:
         return BUILT_IN[basis]
     tpot, e2e, ttft = EXPECTED[family]

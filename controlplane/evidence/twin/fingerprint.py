@@ -1,6 +1,6 @@
 """One fingerprint of the code that computes simulated results: every module that the twin imports, directly or not.
-Results with the same fingerprint and the same inputs are equal. Neither a list of folders nor a manual version is
-needed: when a result comes to depend on another module, a module that is already included imports it.
+Results with the same fingerprint and the same inputs are equal. No list of folders and no manual version is needed: a
+module on which a result depends is imported by one that is already included.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ ROOTS = (
 )
 
 IMPORT = re.compile(r"^[ \t]*(?:from ([\w.]+) import (\([^)]*\)|[^\n]*)|import ([^#\n]*))", re.M)
-NAME = re.compile(r"(?:^|[,(])\s*([\w.]+)")  # does not match the name behind `as`
+NAME = re.compile(r"(?:^|[,(])\s*([\w.]+)")  # does not match the name after `as`
 COMMENT = re.compile(r"#.*")
 
 
@@ -59,7 +59,7 @@ def reached(roots: Iterable[str], base: Path) -> dict[str, Path]:
 
 
 def _path(name: str, base: Path) -> Path | None:
-    """Return the path; None if the name is not a module of Weir but of a library, or something inside a module."""
+    """Return the path; None if the name belongs to a library, or to something inside a module."""
     if not name:
         return None
     folder = base.joinpath(*name.split("."))
@@ -67,7 +67,8 @@ def _path(name: str, base: Path) -> Path | None:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    """Yield imports by a text search, as parsing 240 modules would delay the first preview after a start by 0.75 s."""
+    """Yield imports by a text search, because parsing 240 modules would delay the first preview after a start by 0.75
+    s."""
     for module, names, modules in IMPORT.findall(path.read_text()):
         if module:
             yield module

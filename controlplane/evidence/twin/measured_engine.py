@@ -75,7 +75,7 @@ def model_of(row: FinishedCalibration, kind: Kind, spec: Any, launch: Launch) ->
 
 
 def left_out(spec: Any, fleet: TwinFleet) -> tuple[str, ...]:
-    """Return features of engines with these options that the twin omits."""
+    """Return the features of engines with these options that the twin omits."""
     engines = fleet.instances.values()
     kv = getattr(spec, "kv", "none")
     if kv == "none":

@@ -1,4 +1,4 @@
-"""The loop that plays arms × seeds for previews, tunings and plans: in order, several processes at once. Pure."""
+"""The loop that plays arms × seeds for previews, tunings and plans: in order, on several processes at once. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -7,15 +7,15 @@ from typing import TypeVar
 
 from fleet.beside import beside
 
-P = TypeVar("P")  # what describes a play
+P = TypeVar("P")  # description of a play
 V = TypeVar("V")
 
 
 def lanes(
     plays: Sequence[P], values: Callable[[P], Iterable[V]], at_once: int, waiting: Callable[[], None] = lambda: None
 ) -> list[Iterator[V]]:
-    """Return the values of every `at_once`-th play, from the first, from the second and so on. The first lane is played
-    in this process on demand; the others are played beside it if possible, see `beside`.
+    """Return the values of every `at_once`-th play, starting from the first, from the second and so on. The first lane
+    is played in this process on demand; the others are played in other processes if possible, see `beside`.
     """
 
     def lane(at: int) -> Iterator[V]:

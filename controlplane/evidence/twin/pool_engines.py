@@ -13,7 +13,7 @@ from fleet.kinds.options.option import build
 
 
 class AnyPool(Protocol):
-    """The fields that a row and a document share."""
+    """The fields common to a row and a document."""
 
     @property
     def name(self) -> str: ...

@@ -24,7 +24,7 @@ from router.contract.values.json_value import JsonObject
 
 
 class NotModelled(Exception):
-    """The engines of the pool are unknown; the message names the remedy."""
+    """The engines of the pool are unknown; the message has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Modelled:
 
 
 def twin_of(pool: Pool, store: JsonObject | None = None) -> Modelled:
-    """Model the pool. `store` holds options that replace those of the store that its instances share. Raise
+    """Model the pool. `store` has options that replace those of the store shared by its instances. Raise
     NotModelled."""
     kind = KINDS.get(pool.kind)
     if kind is None or not kind.serves:
@@ -97,7 +97,7 @@ def _known(
 
 
 def store_of(pool: Pool) -> Pool | None:
-    """Return the pool of the store that its instances share; None if they share none, or it is gone."""
+    """Return the pool of the store shared by its instances; None if they share none, or if it no longer exists."""
     kind = KINDS[pool.kind]
     names = kind.needs(build(kind.spec, pool.engine))
     stores = [known.name for known in KINDS.values() if known.twin_store is not None]
@@ -105,7 +105,7 @@ def store_of(pool: Pool) -> Pool | None:
 
 
 def _store(name: str, engine: EngineModel, changes: JsonObject) -> StoreModel | None:
-    """Return the store as the pool of that name runs it; None if it no longer exists."""
+    """Return the store that the pool of that name runs; None if it no longer exists."""
     pool = Pool.objects.filter(name=name, removed=False).first()
     kind = KINDS.get(pool.kind) if pool is not None else None
     if pool is None or kind is None or kind.twin_store is None or engine.transfers is None:

@@ -1,5 +1,5 @@
-"""What a prompt token costs a fleet: the GPU time of its arithmetic. Pure.
-A law holds for one endpoint; a data-parallel rank has its share of the instance's GPUs.
+"""The cost of a prompt token to a fleet: the GPU time of its arithmetic. Pure. A law applies to one endpoint; a
+data-parallel rank has its share of the instance's GPUs.
 """
 
 from collections import Counter

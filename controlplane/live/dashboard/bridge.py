@@ -1,6 +1,6 @@
-"""Passes frames from Redis to every open socket of this web process: one subscription, one message per second.
-It runs only while there are viewers. A viewer holds only the newest message, so a slow socket skips frames. A message
-is deflated once for all viewers that request it.
+"""Passes frames from Redis to every open socket of this web process: one subscription, one message per second. It runs
+only while there are viewers. A viewer holds only the newest message, so a slow socket skips frames. A message is
+compressed once for all viewers that request compression.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ log = structlog.get_logger(__name__)
 
 FRAME_EVERY_S = 1.0  # time without a frame after which this process tries to build one
 RECONNECT_S = 1.0
-SILENT_S = 2.0  # viewers take a socket that is silent for three times as long for a dead server
+SILENT_S = 2.0  # a viewer assumes that the server is dead after three times as long without a message
 WAITING = orjson.dumps({"type": "waiting"}).decode()
 DEFLATE_LEVEL = 4  # takes 3 ms for a frame of 1,000 instances
 
 
 class DeflatedText:
-    """A text, with its deflated form (zlib), which is created on first use."""
+    """A text and its compressed form (zlib), which is created on first use."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -71,7 +71,7 @@ class Bridge:
     def __init__(self) -> None:
         self._viewers: set[Viewer] = set()
         self._task: asyncio.Task[None] | None = None
-        self._meanwhile = WAITING  # what viewers hear while Redis is awaited
+        self._meanwhile = WAITING  # sent to viewers while Redis is awaited
         self._sent_at = 0.0  # monotonic
 
     @contextlib.contextmanager
@@ -108,7 +108,7 @@ class Bridge:
 
     async def _run(self) -> None:
         # The task ends within a second after the last viewer leaves. It is not cancelled: a viewer that joins at that
-        # moment, such as a reloaded page, must see the task either running or gone, never being cancelled.
+        # moment, such as a reloaded page, must find the task either running or ended, never being cancelled.
         alive = asyncio.get_running_loop().create_task(self._stay_alive(), name="bridge stays alive")
         try:
             while self._viewers:
@@ -127,7 +127,7 @@ class Bridge:
             await asyncio.sleep(RECONNECT_S)
 
     async def _stay_alive(self) -> None:
-        """Tell viewers that this process lives while a silent Redis holds up all else."""
+        """Show viewers that this process is running while it waits for a silent Redis."""
         while True:
             await asyncio.sleep(SILENT_S)
             if time.monotonic() - self._sent_at >= SILENT_S:

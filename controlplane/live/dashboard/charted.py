@@ -1,6 +1,6 @@
 """The history as Live and the wall draw it, computed at most once in 2 s for all pages and sockets that request the
-same range. An hour of 1,000 instances costs about 0.5 s of CPU time, and a page requests it twice, itself and through
-its socket.
+same range. An hour of 1,000 instances costs about 0.5 s of CPU time, and each page requests it twice: directly and
+through its socket.
 """
 
 import time
@@ -28,7 +28,8 @@ class Charted:
 
 
 class ChartedRanges:
-    """Charted histories by length. If several threads ask at the same time, one reads and the others wait for it."""
+    """Charted histories by length. If several threads ask for one at the same time, one thread reads it and the others
+    wait."""
 
     def __init__(self) -> None:
         self._lock = Lock()

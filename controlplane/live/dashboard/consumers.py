@@ -1,7 +1,7 @@
-"""The WebSocket /ws/live?seconds=900: first a snapshot, then each frame, or why none comes (trouble, waiting).
-With &deflate=1 it sends binary messages (zlib), with &folded=1 frames in their published form (frame/types.py). It
-needs a session, or a bearer token with the scope live:read (controlplane/doors/api/sockets.py refuses others), and is
-closed with 4401 when neither is valid any more.
+"""The WebSocket /ws/live?seconds=900: first a snapshot, then each frame, or the reason why there is none (trouble,
+waiting). With &deflate=1 it sends binary messages (zlib), with &folded=1 frames in their published form
+(frame/types.py). It needs a session, or a bearer token with the scope live:read (controlplane/doors/api/sockets.py
+refuses others), and is closed with 4401 when neither is valid any more.
 """
 
 import asyncio
@@ -62,13 +62,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _who(self) -> Any:
         if "caller" in self.scope:
             return await self.scope["caller"]()
-        # A new store is needed, as the one in the scope caches the data from the handshake.
+        # A new store is needed, because the one in the scope caches the data from the handshake.
         self.scope["session"] = SESSIONS.SessionStore(self.scope["session"].session_key)
         return await get_user(self.scope)
 
 
 def asked_seconds(query: bytes) -> int | None:
-    """Return the shortest offered range that covers the requested one, or else the longest; None unless it is a
+    """Return the shortest offered range that covers the requested one, or the longest if none does; None unless it is a
     number."""
     asked = parse_qs(query.decode("latin-1")).get("seconds", ["300"])[0]
     wanted = int(asked) if asked.isascii() and asked.isdigit() and len(asked) <= LONGEST else 0

@@ -44,8 +44,8 @@ class NavLink:
     href: str
     label: str
     icon: str  # name in static/img/icons.svg
-    current: bool  # whether the current page is this one or below it
-    exact: bool  # whether the current page is this one
+    current: bool  # True if the current page is this one or below it
+    exact: bool  # True if the current page is this one
 
 
 def navigation(request: HttpRequest) -> dict[str, list[NavLink]]:

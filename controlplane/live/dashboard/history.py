@@ -37,14 +37,14 @@ CLASS_KEYS = (*FIRST_COUNTS, *PERCENTILE_KEYS, *LATER_COUNTS)
 COLUMNS = 150  # columns of the heat map over any range
 ROWS_PER_COLUMN = 4  # frames read per column; a bin of an hour has 24
 NO_DATA = 255
-PERCENT = bytes([NO_DATA, *(int(100 * step / STEPS + 0.5) for step in range(256 - 1))])  # percentage by kept byte
+PERCENT = bytes([NO_DATA, *(int(100 * step / STEPS + 0.5) for step in range(256 - 1))])  # percentage by stored byte
 
 Heat = TypedDict("Heat", {"from": int, "bin_s": int, "columns": int, "ids": list[str], "cells": str})  # cells: base64
 
 
 def cells(rows: Sequence[HistoryRow], end: float, seconds: int) -> Heat:
-    """Return the cells. `rows` are oldest first. A cell is the highest KV usage in its bin in percent; NO_DATA
-    without a sample."""
+    """Return the cells. `rows` are oldest first. A cell is the highest KV usage in its bin, in percent; NO_DATA without
+    a sample."""
     width = max(1, math.ceil(seconds / COLUMNS))
     last = math.floor(end / width)
     first = last - math.ceil(seconds / width) + 1
@@ -66,7 +66,7 @@ def cells(rows: Sequence[HistoryRow], end: float, seconds: int) -> Heat:
 
 
 def _thinned(rows: Sequence[HistoryRow], width: int) -> Sequence[HistoryRow]:
-    """Thin the rows, as a wide bin does not need a row per second; the newest row stays."""
+    """Thin out the rows, because a wide bin does not need a row per second; the newest row is kept."""
     if len(rows) < 2:
         return rows
     every = (rows[-1]["at"] - rows[0]["at"]) / (len(rows) - 1) or 1.0
@@ -75,15 +75,16 @@ def _thinned(rows: Sequence[HistoryRow], width: int) -> Sequence[HistoryRow]:
 
 
 def _highest(rows: Iterable[HistoryRow]) -> Iterator[tuple[str, bytes]]:
-    """Yield the maximum over consecutive rows with the same instances, which is the cheapest way for many instances."""
+    """Yield the maximum over consecutive rows with the same instances, which is the cheapest way if there are many
+    instances."""
     for ids, group in groupby(rows, lambda row: row["ids"]):
         first, *others = [row["kv"] for row in group]
         yield ids, bytes(map(max, first, *others)) if others else first
 
 
 def _matrix(found: list[str], count: int, filled: Iterable[tuple[int, str, bytes]]) -> bytes:
-    """Return a line of `count` cells for each instance. A column with the same instances as the matrix, the usual
-    case, costs least."""
+    """Return a row of `count` cells for each instance. A column with the same instances as the matrix, the usual case,
+    is the cheapest."""
     made, places = bytearray(count * len(found)), {name: at * count for at, name in enumerate(found)}
     whole, before = joined(found), -1
     for column, ids, highest in filled:
@@ -108,7 +109,7 @@ class FrameHistory(TypedDict):
 
 
 class KeptHistory(FrameHistory):
-    kv: dict[str, list[float | None]]  # last minute by instance
+    kv: dict[str, list[float | None]]  # last minute, by instance
 
 
 class ChartedHistory(FrameHistory):
@@ -156,7 +157,7 @@ def columns(rows: Sequence[HistoryRow], now: float, seconds: int) -> KeptHistory
 
 
 def charted(rows: Sequence[HistoryRow], now: float, seconds: int) -> ChartedHistory:
-    """Return the columns that Live and the wall draw."""
+    """Return the columns drawn by Live and the wall."""
     return {**_columns(rows, now, seconds), "heat": cells(rows, now, seconds)}
 
 
@@ -225,7 +226,7 @@ def _by_name(row: HistoryRow) -> dict[str, float | None]:
 
 
 def _near(by_second: Mapping[int, Mapping[str, float | None]], second: int) -> Mapping[str, float | None]:
-    """Return the row of this second or the previous one, so that a slightly late frame leaves no gap."""
+    """Return the row of this second or of the previous one, so that a slightly late frame leaves no gap."""
     return next((by_second[at] for at in range(second, second - math.floor(FRAME_GAP_S), -1) if at in by_second), {})
 
 

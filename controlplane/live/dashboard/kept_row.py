@@ -1,6 +1,6 @@
-"""The stored row of a frame, as fields of a Redis stream. Pure.
-Charts of many instances read hundreds of rows but only need the KV usage, which takes one byte per instance; the
-figures for the chart of one instance, pool or node are a separate field.
+"""The stored row of a frame, as fields of a Redis stream. Pure. Charts of many instances read hundreds of rows but need
+only the KV usage, which takes one byte per instance; the figures for the charts of one instance, pool or node are in a
+separate field.
 """
 
 import base64
@@ -28,7 +28,7 @@ def kv_usage(byte: int) -> float | None:
 
 
 def joined(names: Iterable[str]) -> str:
-    """Join names to a row's `ids`: a single text, which is read and compared as a whole."""
+    """Join names to a row's `ids`: a single text, so that it is read and compared as a whole."""
     return "\n".join(names)
 
 
@@ -55,7 +55,7 @@ def _deflated(value: object) -> bytes:
 
 def unpack(fields: Mapping[bytes, bytes], *, loads: bool) -> HistoryRow | None:
     """Read a row; None if another release wrote it. With `loads`, also read the figures that only `load_series`
-    shows."""
+    uses."""
     packed = fields.get(PACKED.encode())
     if packed is None:
         return None

@@ -9,11 +9,11 @@ from controlplane.live.dashboard.frame.types import Frame, HistoryRow, ShownEven
 from controlplane.live.dashboard.kept_row import kv_usage
 from controlplane.live.dashboard.kept_row import names as names_of
 
-COLUMN = {"instance": "id", "pool": "pool", "node": "node"}  # column of a frame, by the subject of a page
+COLUMN = {"instance": "id", "pool": "pool", "node": "node"}  # column of a frame by the subject of a page
 
 
 class MomentLoad(NamedTuple):
-    """The load of all chosen instances together; None if none reported it."""
+    """The load of all selected instances together; None if none of them reported it."""
 
     kv: float | None = None  # mean
     kv_highest: float | None = None

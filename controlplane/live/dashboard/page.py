@@ -1,5 +1,5 @@
-"""What Live and the wall get from the server. static/js draws both pages, first from the frame in the page; without
-scripts, Live is one table of that frame."""
+"""Data that the server provides for Live and the wall. static/js draws both pages, at first from the frame in the page;
+without scripts, Live is a table of that frame."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -31,7 +31,8 @@ def unscripted(frame: Frame, pool: str) -> dict[str, object]:
     """Return a pool's part of the frame, or the whole frame, for templates/live/unscripted.html."""
     columns = (frame["instances"][key] for key in ("pool", "status", "last_known"))
     statuses = [(status, known) for of, status, known in zip(*columns, strict=True) if pool in ("", of)]
-    only = next(iter(frame["pools"]), "") if len(frame["pools"]) == 1 else ALL_POOLS  # a single pool needs no sums
+    # Sums add nothing if there is only one pool
+    only = next(iter(frame["pools"]), "") if len(frame["pools"]) == 1 else ALL_POOLS
     classes = frame["classes"].get(pool or only, {})
     windows = [(name, classes.get(name)) for name in CLASSES]
     return {

@@ -1,6 +1,5 @@
-"""Claims each second, reads the live state, builds one frame, and publishes it to the viewers.
-
-The control worker calls it, and a web process if no worker builds frames. The first claim of a second wins.
+"""Claims each second, reads the live state, builds one frame, and publishes it to the viewers. The control worker calls
+this, or a web process if no worker builds frames. The first to claim a second builds its frame.
 """
 
 import asyncio
@@ -33,11 +32,11 @@ from router.contract.redis.staleness import ROUTER_GONE_S, WORKER_DOWN_S
 from router.contract.redis.use import SavingLines
 
 CLAIM_TTL_S = 5
-OWN_FRAME_AFTER_S = 1.5  # without a frame from the control worker for this long, a web process builds frames
-ROWS_PER_POINT = 2  # most rows read for a point of a chart, which shows the last
+OWN_FRAME_AFTER_S = 1.5  # after this long without a frame from the control worker, a web process builds frames
+ROWS_PER_POINT = 2  # rows read at most for a point of a chart, which shows the last of them
 THINNED_MS = 3_000  # interval of the rows read: Redis skips the others, which make up most of 28 MB per hour
 FINE_S = 3600  # how long one row per second is kept
-ROUTERS_REMEMBERED_S = 60  # how long a missing router is still shown
+ROUTERS_REMEMBERED_S = 60  # how long a missing router continues to be shown
 
 # Returns the newest row of each interval of ARGV[4] ms, newest first, without the field ARGV[5]
 _ONE_OF_EACH_SLOT = """
@@ -58,13 +57,14 @@ return found
 """
 
 
-# Asks whether routers that stopped reporting still answer, as Redis or a busy machine may delay their reports
+# Asks whether routers that no longer report still answer, because Redis or a busy machine may delay their reports
 ANSWER_S = 0.5
-ASKED = 4  # most routers asked, latest reports first
+ASKED = 4  # routers asked at most, those with the latest reports first
 
 
 def router_answers(now: float, routers: Iterable[RouterStatus]) -> list[RouterAnswer]:
-    """Ask routers; empty while one of them reports, since none is asked then. Blocks for at most `ANSWER_S`."""
+    """Ask routers for an answer; empty while one of them reports, because then none is asked. Blocks for at most
+    `ANSWER_S`."""
     latest = sorted(routers, key=lambda router: -router.at)[:ASKED]
     if not latest or now - latest[0].at <= ROUTER_GONE_S:
         return []
@@ -76,7 +76,7 @@ async def _answers(urls: Iterable[str]) -> list[RouterAnswer]:
 
 
 async def _answer(url: str) -> RouterAnswer:
-    """Ask one router. Any status counts as an answer: a router that cannot serve says why itself."""
+    """Ask one router. Any status counts as an answer; a router that cannot serve reports the reason itself."""
     try:
         async with asyncio.timeout(ANSWER_S), httpx.AsyncClient(transport=PinnedTransport(ENGINES)) as client:
             await client.get(f"{url}/healthz")
@@ -115,7 +115,7 @@ def _worker_builds(client: redis.Redis, now: float) -> bool:
 
 
 def encode(frame: Frame) -> bytes:
-    """Encode a frame; orjson writes NaN and infinity as null, the value for unknown."""
+    """Encode a frame; orjson writes NaN and infinity as null, which stands for unknown."""
     return orjson.dumps(types.folded(frame))
 
 
@@ -144,14 +144,15 @@ def latest(client: redis.Redis) -> Frame | None:
 
 
 def current(client: redis.Redis, now: float) -> Frame | None:
-    """Return the newest frame; built here if there is no recent one."""
+    """Return the newest frame, or build one here if there is no recent one."""
     frame = latest(client)
     if frame is not None and now - frame["at"] <= OWN_FRAME_AFTER_S:
         return frame
     built = step(client, now, "web")
     if built is not None:
         return loads(built)
-    # Another process builds this second's frame. If it is the very first and not there yet, build one for this caller.
+    # Another process is building this second's frame. If that is the very first frame and not there yet, build one for
+    # this caller.
     return latest(client) or _unpublished(client, now)
 
 
@@ -184,7 +185,7 @@ def rows(
 
 
 class LiveReader:
-    """Reads values and counts unreadable ones."""
+    """Reads values and counts those that cannot be read."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
@@ -205,7 +206,7 @@ class LiveReader:
 
 
 def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
-    """Return the inputs of a frame, and the previous frame."""
+    """Return (the inputs of a frame, the previous frame)."""
     reader = LiveReader(client)
     with client.pipeline(transaction=False) as pipe:
         pipe.smembers(redis_keys.POOLS)
@@ -247,7 +248,7 @@ def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
 
 
 def _said(now: float, said: DeliveryLines) -> tuple[DeliveryLine, ...]:
-    """Return the delivery lines; without the time of the next event if the judge is silent."""
+    """Return the delivery lines, without the time of the next event if the judge is silent."""
     if now - said.at <= WORKER_DOWN_S:
         return said.lines
     return tuple(structs.replace(line, next_at=None) for line in said.lines)

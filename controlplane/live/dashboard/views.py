@@ -1,5 +1,5 @@
-"""Live and the wall: the newest frame is part of the page, later frames come through the socket; static/js draws
-them all."""
+"""Live and the wall: the newest frame is part of the page, later frames arrive through the socket; static/js draws all
+of them."""
 
 import time
 from typing import TypedDict
@@ -57,7 +57,7 @@ def live(request: HttpRequest) -> HttpResponse:
 @require_GET
 @never_cache
 def banners(request: HttpRequest) -> JsonResponse:
-    """Answer with what is missing now, for pages without frames; static/js/health_watch.js asks every few seconds."""
+    """Report what is missing now to pages without frames; static/js/health_watch.js asks every few seconds."""
     try:
         frame = current(connect(), time.time())
     except redis.RedisError:
@@ -68,7 +68,7 @@ def banners(request: HttpRequest) -> JsonResponse:
 @require_GET
 @never_cache
 def load_series(request: HttpRequest) -> HttpResponse:
-    """Answer ?of=pool&name=demo&range=900 with the charts on the page of an instance, a pool or a node."""
+    """Answer ?of=pool&name=demo&range=900 with the charts for the page of an instance, a pool or a node."""
     of, name = request.GET.get("of", ""), request.GET.get("name", "")
     if of not in series.COLUMN:
         raise Http404(f"of: {of} is none of {', '.join(series.COLUMN)}")

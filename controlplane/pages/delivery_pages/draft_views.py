@@ -1,4 +1,4 @@
-"""Views that propose a draft as a delivery, and set a policy's delivery rules."""
+"""Views for proposing a draft as a delivery and for setting a policy's delivery rules."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -79,7 +79,7 @@ class _Changed(Struct):
 
 
 class _Previewed(Struct):
-    """The part of a preview's result that the plan needs."""
+    """The part of a preview's result that a plan needs."""
 
     changed: _Changed | None = None
 
@@ -139,7 +139,7 @@ def _tell(request: HttpRequest, begun: services.ProposedDelivery) -> None:
 
 
 def _foreseen(request: HttpRequest, draft: Draft, typed: plan_form.PostedPlan) -> HttpResponse:
-    """Show the posted form with the foresight of its plan, without proposing the plan."""
+    """Show the posted form with the foresight for its plan, without proposing the plan."""
     try:
         plan = services.check_plan(draft.policy, typed.plan, timezone.now())
     except InvalidInput as error:
@@ -148,7 +148,7 @@ def _foreseen(request: HttpRequest, draft: Draft, typed: plan_form.PostedPlan) -
 
 
 def _typed(request: HttpRequest) -> plan_form.PostedPlan:
-    """Return the posted plan, from the fields or as JSON. ValueError if the JSON cannot be read."""
+    """Return the posted plan, from the fields or as JSON. Raise ValueError if the JSON cannot be read."""
     if not request.POST.get("use_json"):
         return plan_form.typed(request.POST.dict(), {name: request.POST.getlist(name) for name in CHOSEN})
     text = request.POST.get("json", "")
@@ -163,14 +163,15 @@ def _typed(request: HttpRequest) -> plan_form.PostedPlan:
 def _conflict(request: HttpRequest, draft: Draft, error: Conflict) -> HttpResponse:
     done = policies.published_from(draft.policy, request.POST.get("etag", ""))
     if done is not None and (held := selectors.deliveries(draft.policy).filter(candidate=done).first()):
-        return redirect("delivery", number=held.pk)  # second press of the same button
+        return redirect("delivery", number=held.pk)  # the same button was pressed twice
     if error.kind == "live" and error.base is not None:
         return conflicts.page(request, draft.policy, error, error.base)
     return _page(request, draft, FormProblems([f"{error}."]), 409)
 
 
 def _with_plan(policy: Policy, typed: plan_form.PostedPlan, error: InvalidInput) -> InvalidInput:
-    """Return the error with the plan's problems added: `propose` checks the reason first and stops there."""
+    """Return the error with the plan's problems added, because `propose` checks the reason first and stops if it is
+    missing."""
     try:
         services.check_plan(policy, typed.plan, timezone.now())
     except InvalidInput as of_plan:
@@ -207,7 +208,7 @@ def _page(
     status: int = 200,
     plan: Plan | None = None,
 ) -> HttpResponse:
-    """Show the offered form, or the posted form with errors at its fields. `plan` is the posted plan."""
+    """Show the initial form, or the posted form with errors beside its fields. `plan` is the posted plan."""
     policy, sent, wrong = draft.policy, request.POST, wrong or FormProblems()
     cards = [*presets.presets(plan_for(policy, draft), trial.short_plan(policy))]
     preset = presets.chosen(cards, request.GET.get("plan", ""))
@@ -243,14 +244,14 @@ def _page(
 
 
 def _starts_at_once(policy: Policy, values: plan_form.Values) -> bool:
-    """Return whether *Deliver* also starts the delivery, as far as the form shows."""
+    """Return whether *Deliver* would also start the delivery, as far as the form shows."""
     if values.get("approvals") not in (None, "", "0") or policy.approvals_needed:
         return False
     return not values.get("start.at") and selectors.freeze_in_force(policy, timezone.now()) is None
 
 
 def rules_text(policy: Policy) -> str:
-    """Describe what the policy requires of a plan; empty if nothing."""
+    """Describe the policy's requirements for a plan; empty if there are none."""
     asked = [f"{policy.approvals_needed} approvals"] if policy.approvals_needed else []
     if policy.direct != Direct.ALLOWED:
         least = policy.least_plan

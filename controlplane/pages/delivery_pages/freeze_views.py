@@ -45,7 +45,7 @@ RULE_TITLES = {  # titles as on the form
 
 
 def _read(kind: Callable[[str], object], text: str) -> object:
-    """Return the typed value; text that cannot be read stays text, which no rule accepts."""
+    """Return the entered value; text that cannot be read stays text, which every rule rejects."""
     try:
         return kind(text)
     except ValueError:
@@ -55,7 +55,7 @@ def _read(kind: Callable[[str], object], text: str) -> object:
 @admin_required
 @require_POST
 def rules(request: HttpRequest, name: str) -> HttpResponse:
-    """Set who may go live without a delivery, how many approvals a plan needs, and what it must contain."""
+    """Set who may go live without a delivery, how many approvals a plan needs, and its minimum contents."""
     policy = find(name)
     typed = {key: request.POST[key].strip() for key in RULE_FIELDS if key in request.POST}
     read: dict[str, Any] = {key: _read(RULE_FIELDS[key], text) for key, text in typed.items()}
@@ -101,7 +101,7 @@ FIELDS = (
 @dataclass(frozen=True, slots=True)
 class FreezeRow:
     freeze: Freeze
-    now: bool  # whether it is in force
+    now: bool  # True if it is in force
     next: list[times.Occurrence]
 
 

@@ -1,6 +1,6 @@
-"""Converts a plan to form fields and back. Pure.
-The form has the common shape: a shadow, some canaries, a switchback, everyone, and one guard of each kind. All else
-(alpha, holds, expiry) takes its defaults. A plan of another shape is typed as JSON.
+"""Converts a plan to form fields and back. Pure. The form covers the usual structure: a shadow, some canaries, a
+switchback, everyone, and one guard of each kind. Everything else (alpha, holds, expiry) takes its defaults. A plan with
+another structure is entered as JSON.
 """
 
 import re
@@ -83,7 +83,7 @@ def whole_of(text: str) -> int:
 
 
 def typed(posted: Mapping[str, str], chosen: Mapping[str, list[str]]) -> PostedPlan:
-    """Read the form. `chosen` holds the ticked pools and classes of guards, by field."""
+    """Read the form. `chosen` has the selected pools and classes of guards, by field."""
     result = PostedPlan()
     form = _Form(posted, result)
     approvals: Unchecked = {}
@@ -172,8 +172,7 @@ def _start(form: _Form) -> Unchecked:
 
 
 def by_field(form: PostedPlan, problems: tuple[Problem, ...]) -> tuple[dict[str, str], list[str]]:
-    """Return the problems of the plan by form field, and those without a field. Unreadable fields keep their own
-    error."""
+    """Return (the plan's problems by form field, problems without a field). Unreadable fields keep their own error."""
     errors, others = dict(form.errors), []
     for problem in problems:
         name = _nearest(problem.path, form.fields)
@@ -185,7 +184,7 @@ def by_field(form: PostedPlan, problems: tuple[Problem, ...]) -> tuple[dict[str,
 
 
 def _text_of(problem: Problem) -> str:
-    """Return the message, with limits in the unit of the form's field."""
+    """Return the message with limits in the unit of the form's field."""
     key = problem.path.rpartition(".")[2]
     pattern = r"(?:more than |a (?:whole )?number from )?([\d.,]+)(?: to|, up to) ([\d.,]+)(?: \w+)?"
     limits = re.fullmatch(pattern, problem.allowed)
@@ -234,7 +233,7 @@ def values(plan: Plan) -> Values:
 
 
 def step_numbers(values: Values) -> dict[str, int]:
-    """Return the number of each step by its part of the form, as used in the foresight."""
+    """Return the number of each step by its part of the form, for the foresight."""
     firsts = ("shadow.for", *(f"canary{number}.share" for number in range(1, CANARIES + 1)), "switchback.pairs", "full")
     given = [name.partition(".")[0] for name in firsts if values.get(name)]
     return {name: number for number, name in enumerate(given, 1)}
@@ -269,7 +268,7 @@ def percent(share: float) -> str:
 
 
 def defaults() -> dict[str, str]:
-    """Return the values of fields whose part the plan lacks, so that adding the part needs only one value."""
+    """Return the values of fields whose part is missing in the plan, so that adding the part needs only one value."""
     return {
         "shadow.sample": "100",
         "switchback.block": "5 min",

@@ -1,4 +1,4 @@
-"""Ready-made plans for a draft, from the shortest to the most careful, each as a card of the form. Pure."""
+"""Ready-made plans for a draft, from the shortest to the most careful; each is a card of the form. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Preset:
 
 
 def presets(standard: Plan, short: Plan | None) -> Iterator[Preset]:
-    """Yield the presets. With `short`, include a plan offered where engines are simulated."""
+    """Yield the presets. `short` adds a plan that is offered only for simulated engines."""
     if short is not None:
         yield Preset("short", "Short", "Wide limits, for simulated engines: nothing can break.", short)
     yield Preset(STANDARD, "Standard", "Asks a person before everybody gets it.", standard)

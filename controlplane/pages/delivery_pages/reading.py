@@ -34,7 +34,7 @@ TIMELINE = 100  # entries on the page
 CHARTED = 300  # looks in a chart, evenly spaced
 
 
-# The contents of a delivery's page, computed from plain values
+# The content of a delivery's page, computed from plain values
 LIVE_SERVES = "Live serves every request while this stands still."
 PLACES = {"done": "done", "now": "now", "next": "next", "later": "", "stopped": "ended here"}
 
@@ -52,7 +52,7 @@ class ShareBar:
 class ComparisonRow:
     """One comparison of a step that has ended."""
 
-    step: str  # such as Canary 25 %
+    step: str  # for example Canary 25 %
     word: str  # one of controlplane.traffic.deliveries.results.Word
     text: str
 
@@ -66,20 +66,20 @@ class Presentation:
     candidate: str
     base: str
     now: str
-    live: str  # version that is live now, of an ended delivery; empty while it is open
+    live: str  # for an ended delivery, the version that is live now; empty while it is open
     bar: ShareBar | None
     next: Next
     stopping: str
     why: str
     notice: str  # reason why the delivery does not continue
     holds: tuple[str, ...]
-    steps: tuple[tuple[StepRow, str], ...]  # each with a word for its place
-    sessions: str  # a sentence on where a session's requests go
+    steps: tuple[tuple[StepRow, str], ...]  # each with the word for its place
+    sessions: str  # a sentence about where a session's requests are sent
     progress: str
     rows: tuple[EvidenceRow, ...]
     verdict: str
     results: tuple[ComparisonRow, ...]
-    said: str  # text that screen readers read out when it changes
+    said: str  # text that screen readers announce when it changes
 
 
 def shown(facts: Facts, findings: Sequence[GuardFinding] = ()) -> Presentation:
@@ -150,7 +150,7 @@ def _progress(facts: Facts, count: int) -> str:
 
 
 def staged_changes(live: JsonObject, candidate: JsonObject) -> list[ShownChange]:
-    """Return the changes. Those that concern the pool are marked, as they take effect only when the candidate is
+    """Return the changes. Those that concern the pool are marked, because they take effect only when the candidate is
     live."""
     return [replace(row, waits=belongs_to_pool(row.change.path)) for row in changes(live, candidate)]
 
@@ -188,7 +188,7 @@ def facts_of(delivery: Delivery, findings: Sequence[GuardFinding], now: datetime
 
 
 def _awaited(plan: Plan, step: int) -> tuple[str, ...]:
-    """Return the comparisons that must be fine, to show before the step's first look."""
+    """Return the comparisons that must be fine, for display before the step's first look."""
     if not isinstance(plan.steps[min(step, len(plan.steps) - 1)], Canary | Switchback):
         return ()
     guards = (guard for guard in plan.guards if isinstance(guard, ComparisonGuard) and guard.metric in NEEDED)
@@ -204,8 +204,8 @@ def _ends_at(delivery: Delivery, plan: Plan) -> float | None:
 
 
 def latest_look(delivery: Delivery) -> Look | None:
-    """Return the latest look of the current step, as each step starts counting from zero; for an ended delivery, of its
-    last step. Looks during a hold or the bake say less than those of the step.
+    """Return the latest look of the current step, because each step starts counting from zero; for an ended delivery,
+    that of its last step. Looks during a hold or the bake show less.
     """
     if delivery.state in (State.DELIVERED, State.FINISHED):
         return delivery.looks.filter(state=State.STEP).first()
@@ -245,12 +245,12 @@ def charts(delivery: Delivery) -> tuple[over_time.ClassCharts, ...]:
 
 
 def _comparing(plan: Plan) -> list[int]:
-    """Return the steps in which both versions serve requests."""
+    """Return the steps during which both versions serve requests."""
     return [at for at, step in enumerate(plan.steps) if isinstance(step, Canary | Switchback)]
 
 
 def series(delivery: Delivery, now: datetime) -> dict[str, Any]:
-    """Return the columns of the charts, until now or the delivery's end, and the events with their times."""
+    """Return the columns of the charts, up to now or to the delivery's end, and the events with their times."""
     plan = stored_plan.read(delivery.plan)
     steps = _comparing(plan)
     every = list(delivery.looks.filter(state=State.STEP, step__in=steps).order_by("pk").values_list("pk", flat=True))

@@ -1,4 +1,4 @@
-"""Writes open deliveries to Redis as lines of text, for Live and the wall, which only read Redis."""
+"""Writes open deliveries to Redis as lines of text, for Live and the wall, which read only Redis."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ FAILED = (State.ABORTED, State.ROLLED_BACK)
 
 
 def step_words(facts: Facts) -> str:
-    """Describe the step, as in "canary 25 %"; empty if no step is in effect."""
+    """Describe the step, for example "canary 25 %"; empty if no step is in effect."""
     if facts.state is State.BAKING:
         return "everyone"
     if facts.state not in IN_STEP and facts.state is not State.ARMING:
@@ -44,7 +44,7 @@ def step_words(facts: Facts) -> str:
 
 
 def figure(findings: Sequence[GuardFinding]) -> str:
-    """Describe the most important comparison: a failing one, or else the one with the highest lower bound."""
+    """Describe the most important comparison: a failing one, otherwise the one with the highest lower bound."""
     known = [each for each in findings if each.needed and each.estimate is not None]
     if not known:
         return ""

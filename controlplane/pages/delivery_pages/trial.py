@@ -23,7 +23,7 @@ from router.policy.schema import document as documents
 
 Candidate = Literal["good", "harmful"]
 
-# Steps are short and margins wide, as demo traffic is only a few requests per second.
+# Steps are short and margins wide, because demo traffic is only a few requests per second.
 PLAN = {
     "steps": [
         {"mode": "shadow", "sample": 1.0, "for_s": 30},
@@ -52,7 +52,7 @@ HARMFUL = "round_robin"
 
 @dataclass(frozen=True, slots=True)
 class InTheWay:
-    """Why no trial can start now, and the page where that can be resolved."""
+    """Why no trial can start now, and the page on which to resolve it."""
 
     text: str
     href: str
@@ -89,7 +89,7 @@ def offered() -> TrialOffer | None:
 
 
 def _refusal(policy: Policy) -> InTheWay | None:
-    """Return why no trial can start. A draft without changes does not count, as opening the editor creates one."""
+    """Return why no trial can start. A draft without changes does not count, because opening the editor creates one."""
     held = selectors.open_delivery(policy)
     if held is not None:
         text = f"{held.candidate.label} is being delivered: wait for its end, or abort it"

@@ -1,4 +1,4 @@
-"""The actions of a person on a delivery's page, by state and permission."""
+"""A person's actions on a delivery's page, by state and permission."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Verb:
     effect: str  # description of the effect, beside the button
     service: Callable[..., Delivery]
     what: Trigger | None = None  # None if there is no transition
-    urgent: bool = False  # whether one press in the page's header suffices, without a reason
+    urgent: bool = False  # True if one press in the page's header suffices, without a reason
     danger: bool = False
     primary: bool = False
     role: Role = "operator"
@@ -26,7 +26,7 @@ class Verb:
         return can_administer(user) if self.role == "admin" else can_operate(user)
 
     def act(self, delivery: Delivery, actor: Actor, reason: str, etag: str | None) -> None:
-        """Perform the action; an urgent one ignores the ETag and acts on the current state."""
+        """Perform the action; an urgent action ignores the ETag and applies to the current state."""
         if self.service is services.explain:
             self.service(delivery, actor, reason)
         else:
@@ -57,7 +57,7 @@ VERBS: dict[str, Verb] = {
 
 
 def offered(name: str, verb: Verb, delivery: Delivery) -> bool:
-    """Tell whether the action is possible in this state."""
+    """Return whether the action is possible in this state."""
     if verb.service is services.go_without:
         return delivery.is_open and not delivery.emergency and delivery.state != State.BAKING
     if verb.what is None:

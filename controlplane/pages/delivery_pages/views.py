@@ -78,7 +78,7 @@ def delivery_page(request: HttpRequest, number: int) -> HttpResponse:
 @require_GET
 @never_cache
 def delivery_live(request: HttpRequest, number: int) -> HttpResponse:
-    """Show the part that refreshes, and the buttons if the delivery has changed since the page was loaded."""
+    """Show the part that refreshes, and also the buttons if the delivery has changed since the page was loaded."""
     delivery = selectors.delivery(number)
     changed = request.GET.get("etag") != delivery.etag
     return _page(request, delivery, template="deliveries/_refreshed.html", oob=changed)

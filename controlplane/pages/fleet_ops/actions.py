@@ -1,4 +1,4 @@
-"""Actions of an operator on the fleet, with audit entries, for pages, API and command line."""
+"""An operator's actions on the fleet, with audit entries, for pages, API and command line."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -57,7 +57,7 @@ def apply(
     expected: str | None = None,
     emergency: str = "",
 ) -> Applied:
-    """Apply a document. Nothing is written in a dry run, nor if it raises UnreadableDocument, InvalidFleet,
+    """Apply a document. Nothing is written in a dry run, or if this raises UnreadableDocument, InvalidFleet,
     FleetChanged or RulesForbid. `emergency` is an administrator's reason for bypassing the rules of policies."""
     read = documents.load(document) if isinstance(document, str) else document
     spec = services.read_fleet(read)
@@ -78,14 +78,14 @@ def apply(
 
 
 def _joins(before: Iterable[PoolSpec], after: Iterable[PoolSpec]) -> list[Join]:
-    """Return the pools that would join a policy, except observed pools, which take no requests."""
+    """Return the pools that would join a policy, except observed pools, whose requests bypass the routers."""
     serving = [pool for pool in after if pool.mode == SERVE]
     served_before = [AskedPool(pool.name, pool.model, pool.policy) for pool in before if pool.mode == SERVE]
     return joining.joins(served_before, joining.former_pools(timezone.now()), serving)
 
 
 def _left_behind(before: Iterable[PoolSpec], after: Iterable[PoolSpec], removed: Container[str]) -> list[PoolSpec]:
-    """Return pools that no longer serve their requests: removed, observed only, or given another model."""
+    """Return pools that no longer serve their requests: removed, only observed, or given another model."""
     models = {pool.name: pool.model if pool.mode == SERVE else "" for pool in after}
     return [
         pool
@@ -241,7 +241,7 @@ def resume(pool_name: str, actor: Actor, reason: str, *, if_match: str | None = 
 
 @contextmanager
 def _as_seen(pool_name: str, if_match: str | None) -> Iterator[Pool]:
-    """Yield the pool, while nobody else can change it or any other part of the fleet."""
+    """Yield the pool in a transaction during which nobody else can change it or another part of the fleet."""
     with transaction.atomic():
         services.hold_fleet()
         with held(Pool.objects.filter(name=pool_name, removed=False), f"pool {pool_name}", if_match) as pool:
@@ -250,8 +250,8 @@ def _as_seen(pool_name: str, if_match: str | None) -> Iterator[Pool]:
 
 @contextmanager
 def _held_instance(name: str, if_match: str | None) -> Iterator[Instance]:
-    """Yield the instance, while nobody else can act on its pool's instances, because actions on a group concern all of
-    its instances.
+    """Yield the instance in a transaction during which nobody else can act on its pool's instances, because actions on
+    a group concern all of its instances.
     """
     with transaction.atomic():
         Pool.objects.filter(instances__name=name).update(name=F("name"))

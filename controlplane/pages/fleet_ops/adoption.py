@@ -1,5 +1,6 @@
-"""Inspects engines that another system runs, before any of them becomes part of the fleet. It sends, from this process,
-the requests that a pool with these options would send: addresses pass the same policy, and redirects are not followed.
+"""Inspects engines that another system runs, before any of them becomes part of the fleet. From this process, it sends
+the same requests that a pool with these options would send: addresses are subject to the same policy, and redirects are
+not followed.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from router.contract.net.probe import Prober
 from router.contract.redis.published import InstanceRole
 
 AT_ONCE = 16  # engines asked at the same time
-LOOK_S = 8.0  # limit for all engines; engines not reached by then are shown without an answer
+LOOK_S = 8.0  # limit for all engines together; engines not reached in time are shown without an answer
 MOST = 64  # engines asked in one inspection
 
 
@@ -50,7 +51,7 @@ class FoundEngine:
 
     @property
     def unsaid(self) -> str:
-        """Return a flag for an exact index that an engine may have set without reporting it."""
+        """Return an option for an exact index that an engine may use without reporting it."""
         return PROMPT_DETAILS if self.server == SERVERS["vllm"].title else ""
 
 
@@ -68,7 +69,7 @@ class FoundFleet:
 
 
 def lacking(engine: Mapping[str, object], pool: str) -> dict[str, list[str]]:
-    """Return the addresses of a pool's answering engines, by the flags for an exact index that they lack."""
+    """Return the addresses of a pool's answering engines, by the options for an exact index that they lack."""
     spec = build(ExternalSpec, engine)
     found: dict[str, list[str]] = {}
     for one in asyncio.run(_ask(spec, _listed(spec, pool).engines)):
@@ -78,8 +79,8 @@ def lacking(engine: Mapping[str, object], pool: str) -> dict[str, list[str]]:
 
 
 def look(engine: Mapping[str, object], pool: str, actor: Actor) -> FoundFleet:
-    """Inspect engines, given options of the kind `external`. InvalidFleet names what is wrong with the options. The
-    inspection is audited, as this process connects to addresses that a user names.
+    """Inspect engines with the given options of the kind `external`. Raise InvalidFleet for wrong options. The
+    inspection is audited, because this process connects to addresses chosen by a user.
     """
     problems = check_engine(EXTERNAL, engine, "engine")
     if not problems:

@@ -1,4 +1,4 @@
-"""Previews starts, and checks this host for them."""
+"""Previews the start of instances, and checks this host for it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ HERE = "local"
 @dataclass(frozen=True, slots=True)
 class StartPreview:
     pool: str
-    command: str = ""  # shell command without secrets; empty if Weir does not start it
+    command: str = ""  # shell command without secrets; empty if Weir does not start the instance
     files: dict[str, str] = field(default_factory=dict)  # path → text
     findings: tuple[Prerequisite, ...] = ()
     elsewhere: str = ""  # name of the node, if not this host
@@ -30,7 +30,7 @@ class StartPreview:
 
 
 def start_of(pool: PoolSpec) -> StartPreview:
-    """Preview the start of the first instance; other instances differ in ports, GPUs and folder."""
+    """Preview the start of the first instance; other instances differ only in ports, GPUs and folder."""
     return _as_pod(pool) or _as_process(pool, preview(pool))
 
 
@@ -60,7 +60,7 @@ def _look(pool: PoolSpec, prepared: PreparedStart) -> list[Prerequisite]:
 
 
 def _key(pool: PoolSpec) -> Iterator[Prerequisite]:
-    """Check the key with which the pool's engines are started, without showing it."""
+    """Check the key with which the pool's engines are started, without showing the key."""
     if reference := str(pool.engine.get(engine_key.OPTION) or ""):
         why = engine_key.trouble(reference)
         advice = "set the variable, or write the file, on each host that asks the engine"

@@ -1,4 +1,4 @@
-"""What the routers know about an instance's KV cache, and the instance's refused answers."""
+"""The routers' knowledge of an instance's KV cache, and the instance's refused answers."""
 
 import logging
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ class KnownIndex:
 
     @property
     def share(self) -> float | None:
-        """Return the predicted share of the actually cached tokens; None if nothing was cached."""
+        """Return predicted over actual cached tokens; None if nothing was cached."""
         return self.status.predicted / self.status.actual if self.status.actual else None
 
     @property
@@ -53,7 +53,7 @@ def indexes_of(instance: str) -> list[KnownIndex]:
 
 @dataclass(frozen=True, slots=True)
 class RefusedAnswers:
-    by: str  # the node, or a router
+    by: str  # the node, or a router, that refused them
     reason: str
     n: int
 

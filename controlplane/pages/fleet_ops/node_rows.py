@@ -1,4 +1,4 @@
-"""Nodes as pages and API show them."""
+"""Nodes in the form that pages and the API show."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from router.contract.redis.sample import InstanceSample
 class NodeRow:
     node: Node
     age_s: float | None  # time since its last heartbeat; None if it never reported
-    reports: bool  # whether its heartbeat is recent, so that it may start instances
+    reports: bool  # True if its heartbeat is recent, so that it may start instances
     instances: tuple[Instance, ...]
 
     @property
@@ -82,7 +82,7 @@ def _describe_gpus(gpus: Iterable[NodeGpu]) -> str:
 
 
 def gpu_use_of(instance: Instance, sample: InstanceSample | None) -> str:
-    """Describe the use of the instance's GPUs, from the latest heartbeat of its node; for a simulated engine, by its
+    """Describe the use of the instance's GPUs from the latest heartbeat of its node or, for a simulated engine, by its
     law; empty if it has none."""
     if instance.gpus:
         return _use_on_node(instance) or "not reported"
@@ -90,7 +90,7 @@ def gpu_use_of(instance: Instance, sample: InstanceSample | None) -> str:
 
 
 def simulated_use(samples: Iterable[InstanceSample | None]) -> str:
-    """Describe the GPUs that simulated engines compute by their laws; empty if there are none."""
+    """Describe the GPUs of simulated engines by their laws; empty if there are none."""
     gpus = [each.gpu for each in samples if each is not None and each.gpu is not None and each.gpu.simulated]
     if not gpus:
         return ""

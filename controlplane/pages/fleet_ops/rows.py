@@ -1,4 +1,4 @@
-"""Pools and instances as pages and API show them: records with their latest samples."""
+"""Pools and instances in the form that pages and the API show: records with their latest samples."""
 
 import datetime as dt
 import logging
@@ -59,7 +59,7 @@ class InstanceRow:
     uptime_s: float | None  # None if it is not running
     routable: bool
     kv_limit: float  # KV usage (0–1) above which its policy counts it as overloaded
-    last_known: bool = False  # whether nothing has arrived from its node since its sample
+    last_known: bool = False  # True if nothing has arrived from its node since its sample
 
     @property
     def beside(self) -> str:
@@ -89,7 +89,7 @@ class InstanceRow:
 
     @property
     def kv_capacity_bytes(self) -> float | None:
-        """Return the size of the instance's whole KV cache, if the size of a token is known."""
+        """Return the size of the instance's whole KV cache, if the size of a token's KV is known."""
         size = self.instance.facts.kv.bytes_per_token
         if self.sample is None or not (size and self.kv_blocks and self.sample.block_size):
             return None
@@ -102,7 +102,7 @@ class SourceView:
 
     engines: Annotated[int, Description("Listed by its latest answer")]
     gone: Annotated[int, Description("Instances of the last hour that it no longer lists")]
-    refused: tuple[str, ...]  # listed addresses that Weir must not connect to
+    refused: tuple[str, ...]  # listed addresses to which Weir must not connect
     trouble: Annotated[str, Description("Why it does not answer; empty when it does")]
     age_s: Annotated[float, Description("Age of its latest answer, in seconds; 0 while it answers")]
 
@@ -118,11 +118,11 @@ class PoolRow:
     counts: tuple[tuple[str, int], ...]  # counts by status, worst first
     ready: int
     desired_count: int
-    differences: tuple[str, ...]  # differences from the declaration; empty if it matches
+    differences: tuple[str, ...]  # differences from the declaration; empty if there are none
     desired: DesiredPool
     unplaceable: str  # reason why no node can take an instance; empty if one can
-    waits_for_pools: str  # reason; empty if it does not wait
-    policy_known: bool  # whether its policy has a version
+    waits_for_pools: str  # why it waits; empty if it does not wait
+    policy_known: bool  # True if its policy has a version
     advice: ScalingAdvice | None  # advice of its autoscaler
     source: SourceView | None = None  # None if the document lists its instances
 
@@ -134,7 +134,7 @@ class PoolRow:
 
     @property
     def at_zero(self) -> bool:
-        """Return whether the pool wakes on demand, and has no instance that is awake."""
+        """Return whether the pool wakes on demand and has no instance that is awake."""
         asleep = {one.instance.desired for one in self.instances} == {DesiredState.ASLEEP}
         return (self.desired.replicas == 0 or asleep) and wakes_on_demand(self.pool.autoscale)
 
@@ -144,7 +144,7 @@ class PoolRow:
 
     @property
     def last_known(self) -> int:
-        """Return the number of instances without newer information."""
+        """Return the number of instances without recent information."""
         return sum(row.last_known for row in self.instances)
 
     @property
@@ -191,8 +191,8 @@ def instance_rows(instances: Iterable[Instance]) -> list[InstanceRow]:
 
 
 def _heard(rows: Sequence[Instance], latest: Mapping[str, InstanceSample], now: float) -> dict[str, float]:
-    """Return when each node last reported, including through instances that are not shown, if a shown one has an old
-    sample."""
+    """If a shown instance has an old sample, return when each node last reported, also through instances that are not
+    shown."""
     nodes = {row.node for row in rows if row.name in latest and now - latest[row.name].at > SAMPLE_STALE_S}
     if not nodes:
         return {}
@@ -206,7 +206,7 @@ def _unread(row: InstanceRow) -> InstanceRow:
 
 
 def _kv_limits(pools: Sequence[str]) -> dict[str, float]:
-    """Return the limits by pool; those of a new policy without Redis."""
+    """Return the limits by pool; without Redis, the limit of a new policy."""
     try:
         live = values_of(PolicyValue, redis_keys.policy_key, pools)
     except redis.RedisError:
@@ -218,7 +218,7 @@ def _instance_row(
     instance: Instance, sample: InstanceSample | None, now: dt.datetime, kv_limit: float, nodes: Mapping[str, float]
 ) -> InstanceRow:
     if sample is not None and (sample.epoch != instance.epoch or instance.state in _RESTING):
-        sample = None  # the sample comes from an earlier process
+        sample = None  # the sample is from an earlier process
     status, why, last_known = shown_status(instance.state, sample, now.timestamp(), kv_limit, nodes.get(instance.node))
     started = None if instance.state in _RESTING else instance.started_at
     waiting = selectors.waits_for_group(instance)

@@ -1,5 +1,5 @@
-"""The savings per day of a pool's KV tiers at the current load: tokens that are loaded instead of computed.
-Only the arithmetic of those tokens counts: attention, and faster answers, would come on top. Loads for which the GPU
+"""The savings per day of a pool's KV tiers at the current load: tokens that are loaded instead of computed. Only the
+arithmetic of those tokens counts; attention and faster answers would be additional savings. Loads for which the GPU
 waits are not deducted.
 """
 
@@ -22,7 +22,7 @@ HOURS = 24
 
 @dataclass(frozen=True, slots=True)
 class TierSaving:
-    """What a tier saves per day."""
+    """The daily saving of a tier."""
 
     tokens: float  # loaded tokens
     gpu_hours: float  # GPU hours that computing them would take
@@ -35,7 +35,7 @@ class TierSaving:
 
 
 def tier_saving(pool: Pool, rows: Iterable[TierRow]) -> TierSaving | None:
-    """Return the saving; None without loads in the last minute, and for engines whose constants are unknown."""
+    """Return the saving; None without loads in the last minute, and for engines with unknown constants."""
     read = sum(row.total.read_bytes_per_s or 0.0 for row in rows)
     kind = KINDS.get(pool.kind)
     if not read or kind is None:
@@ -52,7 +52,7 @@ def tier_saving(pool: Pool, rows: Iterable[TierRow]) -> TierSaving | None:
 def saving(
     read_bytes_per_s: float, fleet: TwinFleet, cost: PromptCost, hardware: Hardware, prices: Prices
 ) -> TierSaving | None:
-    """Compute a saving. `hardware` is that of the whole pool. None for engines without tiers or GPUs."""
+    """Compute a saving. `hardware` is that of the whole pool. Return None for engines without tiers or GPUs."""
     engine = next(iter(fleet.instances.values()))
     if engine.tiers is None or not cost.has_gpus:
         return None

@@ -1,4 +1,4 @@
-"""The path of requests and KV blocks: routers → pool → nodes → instances with their GPUs, and the fill of KV tiers."""
+"""The path of requests and KV blocks: routers → pool → nodes → instances with their GPUs, and the usage of KV tiers."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from router.contract.redis.published import DataParallel
 from router.contract.redis.router_status import NO_LOAD, Load, RouterStatus, added
 from router.contract.redis.sample import InstanceSample, RankSample
 
-SHOWN = 32  # most instances of a pool on a node
+SHOWN = 32  # instances of a pool shown on a node
 STARTED_S = 10  # window of `started_10s`
 
 
@@ -78,8 +78,8 @@ def _nodes(instances: Sequence[InstanceRow]) -> tuple[PoolNode, ...]:
 
 
 def _tiers(instances: Sequence[InstanceRow]) -> tuple[TierUse, ...]:
-    """Return the tiers: the device's from KV usage, if the size of a block is known; others as the instances report
-    them."""
+    """Return the tiers: the device's from KV usage, if the size of a block is known; the others from the instances'
+    reports."""
     total: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for row in instances:
         for name, used, size in _tiers_of(row):
@@ -105,7 +105,7 @@ def _tiers_of(row: InstanceRow) -> Iterable[tuple[str, float, float]]:
             yield name, used, size
 
 
-# The data-parallel ranks of an instance: what its engine reports about each, and what routers have sent to it
+# The data-parallel ranks of an instance: the engine's report about each, and the requests that routers have sent to it
 
 
 @dataclass(frozen=True, slots=True)

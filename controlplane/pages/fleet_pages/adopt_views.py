@@ -1,4 +1,4 @@
-"""Adopts a fleet that another system runs: first where its engines are, then what was discovered there, then one
+"""Adopts a fleet that another system runs, in three steps: the location of its engines, the discovered engines, one
 document.
 """
 
@@ -38,7 +38,7 @@ LONGEST = 20_000  # characters of one field
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """The values as typed into the form."""
+    """The values entered into the form."""
 
     fields: Mapping[str, str]
     way: str = "urls"
@@ -74,8 +74,8 @@ class Typed:
         return self._with_further(filled)
 
     def _with_further(self, filled: Mapping[str, object]) -> dict[str, object]:
-        """Return the filled fields together with the additional options as typed; false and 0 count as values. Raise
-        InvalidFleet.
+        """Return the filled-in fields together with the additional options as entered; false and 0 count as values.
+        Raise InvalidFleet.
         """
         engine, twice = dict(filled), []
         for name, value in self._further().items():
@@ -105,7 +105,7 @@ class Typed:
 
 
 def _way(given: Mapping[str, str], chosen: str) -> str:
-    """Return the chosen way; if its field is empty, the only way whose field is filled."""
+    """Return the chosen way; if its field is empty, the only way whose field is filled in."""
     filled = [way for way, fields in PLACES.items() if any(given[name] for name in fields)]
     if len(filled) == 1 and chosen not in filled:
         return filled[0]
@@ -148,7 +148,7 @@ def _pool(typed: Typed, engine: Mapping[str, object], model: str) -> PoolEntry:
 
 
 def _planned(request: HttpRequest, typed: Typed, found: FoundFleet, pool: PoolEntry) -> HttpResponse:
-    """Show the engines that were discovered, and the change that adopts them, ready to be applied."""
+    """Show the discovered engines, and the change that adopts them, ready to be applied."""
     whole = services.export()
     name = str(pool.common["name"])
     if any(each["name"] == name for each in whole["spec"]["pools"]):

@@ -36,7 +36,7 @@ class TypedDocument:
     prune: bool = False
     reason: str = ""
     emergency: str = ""
-    confirmed: str = ""  # removed pools, typed by hand
+    confirmed: str = ""  # removed pools, typed by the user
     opened: str = ""  # the fleet in the state that the form showed (meanwhile.mark)
 
 
@@ -52,7 +52,7 @@ def apply_page(request: HttpRequest) -> HttpResponse:
 
 def _typed(request: HttpRequest) -> TypedDocument:
     return TypedDocument(
-        # Browsers send CR LF; apart from that, the text is unchanged.
+        # Browsers send CR LF; otherwise the text is unchanged.
         document=request.POST.get("document", "").replace("\r\n", "\n"),
         prune=bool(request.POST.get("prune")),
         reason=reason_of(request),
@@ -76,7 +76,7 @@ def _plan(request: HttpRequest) -> HttpResponse:
 
 
 def plan_page(request: HttpRequest, plan: Applied, typed: TypedDocument) -> HttpResponse:
-    """Show the changes, the starts, missing prerequisites, and the button to apply."""
+    """Show the changes, the starts, missing prerequisites, and the button that applies the document."""
     changed = {change.pool for change in plan.changes if change.kind in {"create", "update"}}
     looked = [check(pool) for pool in plan.spec.pools if pool.name in changed]
     new = {change.pool for change in plan.changes if change.kind == "create"}
@@ -86,7 +86,7 @@ def plan_page(request: HttpRequest, plan: Applied, typed: TypedDocument) -> Http
 
 @dataclass(frozen=True, slots=True)
 class CreatedPool:
-    """A new pool in its review: only what is set, without secrets."""
+    """A new pool in its review: only the values that are set, without secrets."""
 
     spec: PoolSpec
     options: list[tuple[str, str]]  # options of its engine

@@ -24,8 +24,8 @@ from fleet.services import NotPossible
 
 @dataclass(frozen=True, slots=True)
 class ShownCalibration:
-    last: Calibration | None  # latest, whatever its outcome
-    measured: Calibration | None  # newest that finished successfully
+    last: Calibration | None  # the latest, whatever its outcome
+    measured: Calibration | None  # the newest that finished successfully
     stale: tuple[str, ...]
     constants: list[tuple[str, str]]
     held_out: list[tuple[str, str]]  # errors of a fit to traffic, and the load on which it is based
@@ -33,7 +33,7 @@ class ShownCalibration:
 
 
 def shown(instance: Instance) -> ShownCalibration | None:
-    """Return the calibration; None for a kind that is never measured: a store, or an engine whose law is known."""
+    """Return the calibration; None for a kind that is never measured: a store, or an engine with a known law."""
     if not can_be_measured(instance):
         return None
     last, measured = selectors.last_asked(instance.name), selectors.newest(instance.name)

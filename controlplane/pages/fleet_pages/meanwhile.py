@@ -1,4 +1,5 @@
-"""Changes that others have made to the fleet since a form was opened, shown before the form would undo them."""
+"""Changes that others have made to the fleet since a form was opened, shown before submitting the form would undo
+them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +14,12 @@ MOST = 5  # entries shown, newest first
 
 @dataclass(frozen=True, slots=True)
 class Meanwhile:
-    rows: list[dict[str, Any]]  # as on the audit page; empty if nobody was recorded
+    rows: list[dict[str, Any]]  # as on the audit page; empty if no entry was recorded
     more: bool = False
 
 
 def mark() -> str:
-    """Return a mark of the fleet as shown by a form: its digest, and the newest audit entry."""
+    """Return a mark of the fleet's state in a form: its digest, and the newest audit entry."""
     return f"{services.digest()}:{selectors.newest_id()}"
 
 

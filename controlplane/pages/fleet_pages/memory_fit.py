@@ -1,4 +1,4 @@
-"""Whether a model fits on the GPUs of a pool, before an instance is started. Pure except for reading the model's
+"""Checks whether a model fits on the GPUs of a pool, before an instance is started. Pure except for reading the model's
 folder."""
 
 import re
@@ -32,7 +32,7 @@ def memory_fit(
     kind: Kind, engine: Mapping[str, object], model: str, nodes: Mapping[str, Sequence[NodeGpu]]
 ) -> MemoryFit | None:
     """Return whether an instance with these options fits; None for a kind without GPUs, and while an option is wrong.
-    `nodes` holds the GPUs of each node that may run it.
+    `nodes` has the GPUs of each node that may run it.
     """
     if check_engine(kind, engine, "engine", model):
         return None
@@ -92,7 +92,7 @@ def _resizing(spec: Any, dtype: str) -> str:
 
 
 def _free(spec: Any, memory: float, taken: float) -> float:
-    """Return the memory for KV: a share of what remains, or what remains of a share of all."""
+    """Return the memory for KV: a share of the remainder, or the remainder of a share of all memory."""
     if of_left := getattr(spec, "free_gpu_memory_fraction", None):
         return float(of_left * (memory - taken))
     return next((share for name in SHARES if (share := getattr(spec, name, None))), MEMORY_USED) * memory - taken

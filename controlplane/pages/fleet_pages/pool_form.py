@@ -12,13 +12,14 @@ from fleet.spec import fleet_spec
 from router.contract.values.fields import Field
 from router.contract.values.problem import Problem
 
-POOL_FIELDS = tuple(one for one in fleet_spec.POOL_FIELDS if one.name != "kind")  # the kind is chosen first
+# The kind is chosen before the other fields
+POOL_FIELDS = tuple(one for one in fleet_spec.POOL_FIELDS if one.name != "kind")
 PREFIX = "engine."
 
 
 @dataclass(frozen=True, slots=True)
 class PoolEntry:
-    """A pool of a fleet document in the form's representation, checked or not, without empty fields."""
+    """A pool of a fleet document in the form's representation, valid or not, without empty fields."""
 
     kind: str
     common: Mapping[str, object]  # values by POOL_FIELDS
@@ -62,7 +63,7 @@ def _typed_values(options: Sequence[Field], typed: Mapping[str, str], prefix: st
 def with_pool(
     pools: Sequence[Mapping[str, object]], pool: PoolEntry, replaces: str
 ) -> tuple[list[Mapping[str, object]], int]:
-    """Return the pools of a document with this pool added, or in place of the pool `replaces`, and its index."""
+    """Return (the pools of a document with this pool added, or in place of the pool `replaces`; its index)."""
     index = next((position for position, each in enumerate(pools) if each["name"] == replaces), len(pools))
     kept = pools[index] if index < len(pools) else {}
     sections = {name: value for name, value in kept.items() if name not in {*_OURS, "kind", "engine"}}
@@ -76,7 +77,7 @@ _OURS = tuple(one.name for one in POOL_FIELDS)
 
 
 def errors_of(problems: Sequence[Problem], index: int) -> tuple[dict[str, str], list[Problem]]:
-    """Return (field → text, the problems that belong to no field of this pool)."""
+    """Return (text by field, problems that belong to no field of this pool)."""
     errors: dict[str, list[str]] = {}
     others = []
     for problem in problems:

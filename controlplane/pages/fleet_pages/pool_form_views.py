@@ -27,7 +27,7 @@ from router.contract.values.fields import REQUIRED
 from router.contract.values.problem import Problem
 
 FIRST = "vllm"
-# Options that nearly everybody sets, for any kind: what runs, and on what hardware
+# Options of any kind that nearly everyone sets: model and hardware
 USUAL = {
     "model",
     "python",
@@ -63,7 +63,7 @@ def _form(request: HttpRequest, name: str, pool: PoolEntry) -> HttpResponse:
     if not can_operate(request.user):
         raise RoleMissing("operator")
     typed = pool_form.typed_pool(request.POST.dict(), _chosen(request.POST.get("kind"), pool))
-    if request.POST.get("step") == "kind":  # the kind changed, so the other fields are kept
+    if request.POST.get("step") == "kind":  # the kind was changed; the other fields are kept
         return _page(request, name, typed)
     if request.POST.get("step") == "fit":
         return render(request, "fleet/_fit.html", {"fit": _fit(typed)})
@@ -88,9 +88,7 @@ def _plan(request: HttpRequest, name: str, typed: PoolEntry) -> HttpResponse:
 
 
 def _first(field: OptionField) -> bool:
-    """Return whether a field is visible from the start: because most people set it, or because it is required, set, or
-    wrong.
-    """
+    """Return whether a field is visible from the start: most people set it, or it is required, set, or wrong."""
     return field.option.name in USUAL or field.option.default is REQUIRED or bool(field.value or field.error)
 
 

@@ -1,4 +1,4 @@
-"""A pool's rollout, placement, schedule, autoscaler, access and SLO as rows for people. Pure."""
+"""A pool's rollout, placement, schedule, autoscaler, access and SLO as readable rows. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class PoolSection:
 
 
 def section_rows(pool: Pool | PoolSpec) -> list[PoolSection]:
-    """Return the sections that the document gives, in its order; the SLO last."""
+    """Return the sections that the document has, in its order; the SLO is last."""
     made = (
         ("Update", pool.update and _update(pool.update, pool.replicas)),
         ("Placement", _given(Placement, pool.placement)),

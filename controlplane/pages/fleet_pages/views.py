@@ -1,4 +1,4 @@
-"""Pages of the fleet, a pool and an instance. A request by htmx gets the live part of the page."""
+"""Pages of the fleet, a pool and an instance. A request by htmx receives the live part of the page."""
 
 import subprocess
 import time
@@ -117,7 +117,7 @@ def _recent_frame() -> Frame | None:
 def render_part(
     request: HttpRequest, page: str, *, instances: Sequence[InstanceRow] = (), **context: object
 ) -> HttpResponse:
-    """Render the whole page, or its live part for htmx. `instances` are all of them; ?find= narrows a long list."""
+    """Render the whole page, or its live part for htmx. `instances` are all instances; ?find= narrows a long list."""
     moving = bool(request.headers.get("HX-Request"))
     template = f"fleet/_{page}.html" if moving else f"fleet/{page}.html"
     find = request.GET.get("find", "").strip()[:FIND_MAX]
@@ -188,7 +188,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def silence_limit(pool: Pool) -> str:
-    """Describe the time after which an instance without an answer is killed and started again."""
+    """Describe the time after which an instance that does not answer is killed and started again."""
     return seconds(update_of(pool.update).replace_after_s or REPLACE_AFTER_S)
 
 
@@ -196,7 +196,7 @@ def silence_limit(pool: Pool) -> str:
 class ShownOption:
     option: Field
     value: Any
-    given: bool  # whether the document sets it
+    given: bool  # True if the document sets it
 
 
 def options(pool: Pool) -> list[ShownOption]:
@@ -241,7 +241,7 @@ def instance_page(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _runs_elsewhere(instance: Instance) -> bool:
-    """Return whether another system has started it, so that its process, ports and log are not Weir's."""
+    """Return whether another system has started it, in which case its process, ports and log are not Weir's."""
     kind = instance.started_from.known_kind
     return kind is not None and not kind.launched
 

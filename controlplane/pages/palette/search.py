@@ -32,7 +32,7 @@ class SearchHit:
 
 
 def search(query: str, user: Any) -> list[SearchHit]:
-    """Return the hits, best first; without a query the pages that the user may open."""
+    """Return the hits, best first; without a query, the pages that the user may open."""
     asked = query.strip().replace("\x00", "")[:LONGEST]
     if not asked:
         return list(_pages(asked, user))

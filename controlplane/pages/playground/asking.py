@@ -1,4 +1,5 @@
-"""Asks a model through the fleet's routers and passes the answer on as it arrives, limited in time, size and number."""
+"""Asks a model through the fleet's routers and passes the answer on as it arrives, within limits of time, size and
+number."""
 
 import asyncio
 import json
@@ -18,8 +19,8 @@ log = structlog.get_logger(__name__)
 PATH = "/v1/chat/completions"
 CONNECT_S, ANSWER_S = 2.0, 300.0
 LARGEST = 4 << 20  # largest answer as a stream, bytes
-AT_ONCE, OF_ONE = 8, 2  # answers that one web process passes on: in total, and to one person
-NEW_KEY_TRIES, NEW_KEY_S = 15, 0.2  # a router learns of a key a moment after it was created
+AT_ONCE, OF_ONE = 8, 2  # answers passed on by one web process: in total, and to one person
+NEW_KEY_TRIES, NEW_KEY_S = 15, 0.2  # a router learns of a new key shortly after its creation
 FULL = f"{AT_ONCE} answers, or {OF_ONE} of yours, are being written already: ask again when one has ended."
 UNREACHABLE = "No router can be reached: Fleet says which of them run."
 LATE = f"The answer was not complete after {ANSWER_S:g} s."
@@ -31,7 +32,7 @@ Said = dict[str, Any]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatQuestion:
     model: str
-    pool: str = ""  # empty to let the router choose it by the model
+    pool: str = ""  # empty if the router chooses it by the model
     messages: Sequence[Mapping[str, str]]
     max_tokens: int
     session: str
@@ -47,7 +48,7 @@ class AnswerPlaces:
 
     @contextmanager
     def one(self, person: str) -> Iterator[bool]:
-        """Take a slot; yield whether there was a free one."""
+        """Take a slot; yield whether one was free."""
         if self.taken.total() >= AT_ONCE or self.taken[person] >= OF_ONE:
             yield False
             return
@@ -62,7 +63,7 @@ places = AnswerPlaces()
 
 
 async def answer(question: ChatQuestion, secret: str, urls: Sequence[str]) -> AsyncIterator[Said]:
-    """Yield the answer. `urls` are those of the routers. A failure is the last item, never raised."""
+    """Yield the answer. `urls` are those of the routers. A failure is the last item and is never raised."""
     with places.one(secret) as free:
         if not free:
             yield {"failed": FULL}
@@ -114,7 +115,7 @@ async def _sent(client: httpx.AsyncClient, question: ChatQuestion, secret: str, 
 
 
 async def _reached(client: httpx.AsyncClient, urls: Sequence[str], **given: Any) -> httpx.Response:
-    """Return the first answer; if a router cannot be reached, try the next one."""
+    """Return the first answer; if a router is unreachable, try the next one."""
     for url in urls:
         try:
             return await client.send(client.build_request("POST", url + PATH, **given), stream=True)
@@ -140,7 +141,7 @@ async def _whole(response: httpx.Response) -> bytes:
 
 
 def said(line: bytes) -> Iterator[Said]:
-    """Yield the items in one line of a stream of server-sent events; some lines have none."""
+    """Yield the items in one line of a stream of server-sent events; a line may have none."""
     try:
         event = json.loads(line.removeprefix(b"data:")) if line.startswith(b"data:") else None
     except (ValueError, RecursionError):

@@ -26,7 +26,7 @@ def pools() -> dict[str, str]:
 
 
 def askable(models: Mapping[str, str]) -> Choices:
-    """Return the names and models that clients can ask for, and the pools."""
+    """Return the names and models that clients can request, and the pools."""
     names = sorted(selectors.live().aliases)
     groups = [
         ("Names", [(name, name) for name in names]),

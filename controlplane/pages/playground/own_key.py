@@ -1,5 +1,5 @@
-"""The API key with which a person asks: a row like any other, with limits, budgets and use. Its secret is in no
-table and on no page, as every web process can derive it."""
+"""The API key of a person's questions: a row like any other, with limits, budgets and use. Its secret is stored in no
+table and shown on no page, because every web process can derive it."""
 
 import hashlib
 import hmac
@@ -24,7 +24,7 @@ REQUESTS_PER_MIN, TOKENS_PER_MIN = 30, 200_000  # limits of a new key; administr
 
 
 class MayNotAsk(Exception):
-    """The person has no usable key; the message says why, and who can help."""
+    """The person has no usable key; the message gives the reason and names who can help."""
 
 
 def secret_of(user: Any) -> str:
@@ -38,7 +38,7 @@ def key_of(user: Any) -> ApiKey | None:
 
 
 def first_key() -> ApiKey:
-    """Return the key that the first question will create, as far as a page shows it."""
+    """Return the key that the first question will create, with the fields that a page shows."""
     return ApiKey(requests_per_min=REQUESTS_PER_MIN, tokens_per_min=TOKENS_PER_MIN)
 
 
@@ -72,14 +72,14 @@ def _made(user: Any, actor: Actor) -> ApiKey:
 
 
 def _fit(row: ApiKey, actor: Actor) -> None:
-    """Add the pools that now require no key to an operator's key, which keeps the pools that it names. *Every pool*
-    remains from a time as administrator. Raise MayNotAsk.
+    """Add the pools that now require no key to an operator's key, which keeps the pools that it already names. *Every
+    pool* remains if it was set while the person was an administrator. Raise MayNotAsk.
     """
     pools = tuple(sorted({*row.pools, *_free()})) if row.pools else _some_free()
     if pools != tuple(row.pools):
         try:
             services.change_key(row, {"pools": pools}, actor, if_match=etag(row))
-        except ChangedMeanwhile:  # perhaps by an administrator who removes a pool
+        except ChangedMeanwhile:  # perhaps by an administrator who is removing a pool
             raise MayNotAsk(f"Your key {row.name} was changed at this moment: ask again.") from None
 
 
@@ -95,11 +95,11 @@ def _some_free() -> tuple[str, ...]:
 
 
 def _free() -> tuple[str, ...]:
-    """Return the pools that require no key; only administrators may grant access to the others."""
+    """Return the pools that require no key; only administrators may grant access to other pools."""
     required = services.required_pools()
     return () if ALL_POOLS in required else tuple(pool for pool in services.pool_names() if pool not in required)
 
 
 def _prefix(user: Any) -> str:
-    """Return the key's prefix, which differs from every random prefix, as those consist of hexadecimal digits."""
+    """Return the key's prefix. It differs from every random prefix, because those consist of hexadecimal digits."""
     return f"play{user.pk}"

@@ -1,4 +1,4 @@
-"""The playground's page. With scripts, an answer arrives piece by piece; without them, as a whole page."""
+"""The playground's page. With scripts, an answer appears as it arrives; without them, as a complete page."""
 
 import json
 from collections.abc import AsyncIterator
@@ -62,7 +62,7 @@ def _refused(request: HttpRequest, form: QuestionForm, why: str, status: int) ->
 
 
 def _answered(request: HttpRequest, form: QuestionForm, said: list[Said]) -> HttpResponse:
-    """Show the page of a whole answer, ready for the next question."""
+    """Show the page with a complete answer, ready for the next question."""
     text = _whole("".join(each.get("text", "") for each in said))
     failed = _whole("".join(each.get("failed", "") for each in said))
     turns = [{**turn, "content": _whole(turn["content"])} for turn in form.question().messages]

@@ -1,4 +1,4 @@
-"""A request's time to its first content by its pool's law: where it ran, and elsewhere. Pure."""
+"""The time to a request's first content by its pool's law: on the instance that served it, and on others. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from router.contract.redis.receipt import Receipt
 from router.policy.columns import RecordedColumns
 from router.policy.types import Candidate, InstanceState
 
-NOT_PREFILL = 5.0  # multiple of the law's prefill time above which the time has another cause
-SOONER = 0.2  # share of the time by the law that another instance must save to be named
+NOT_PREFILL = 5.0  # multiple of the law's prefill time above which the time must have another cause
+SOONER = 0.2  # share of the law's time that another instance must save to be named
 SOONER_MS = 50.0
 
 
 @dataclass(frozen=True, slots=True)
 class LawAt:
-    """An instance at the moment of the decision, and the time until the first content there."""
+    """An instance at the moment of the decision, and the time to the first content there."""
 
     candidate: Candidate
     state: InstanceState
@@ -31,11 +31,11 @@ def recorded(receipt: Receipt) -> list[tuple[Candidate, InstanceState]]:
         columns = RecordedColumns(receipt.candidates)
         return list(zip(columns.candidates(receipt.prompt_tokens), columns.instances(), strict=True))
     except (KeyError, TypeError, ValueError):
-        return []  # the page shows the rest, without the unreadable part
+        return []  # the page shows everything else, without the unreadable part
 
 
 def pace(receipt: Receipt) -> float | None:
-    """Return the prompt tokens per second that the pool's engines compute; None if unknown."""
+    """Return the prompt tokens per second of the pool's engines; None if unknown."""
     rates = (receipt.inputs or {}).get("rates")
     found = rates[0] if isinstance(rates, list | tuple) and rates else None
     return float(found) if isinstance(found, int | float) and found > 0 else None
@@ -53,12 +53,12 @@ def compared(receipt: Receipt) -> list[LawAt]:
             if not one.refused and state.role == "both"
         ]
     except (TypeError, ValueError):
-        return []  # another release wrote it
+        return []  # written by another release
 
 
 def sentences(receipt: Receipt, first_ms: float | None) -> list[str]:
-    """Return the sentences. `first_ms` runs from the router's queue to the first content, if that
-    is a single interval.
+    """Return the sentences. `first_ms` is the time from the router's queue to the first content, if that is a single
+    interval.
     """
     places = compared(receipt)
     here = next((place for place in places if place.candidate.id == receipt.instance), None)

@@ -1,4 +1,4 @@
-"""The newest requests relative to class thresholds: their sizes, and the class of each under a document."""
+"""The newest requests in relation to class thresholds: their sizes, and the class of each by a document."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from router.contract.redis.receipt import Receipt
 from router.policy.rules.classify import classify
 from router.policy.types import CLASSES, ParsedPolicy, RequestClass
 
-Size = tuple[int, int]  # prompt tokens and, among them, cached tokens, as predicted
+Size = tuple[int, int]  # prompt tokens and, of these, predicted cached tokens
 
 
 def sizes(requests: Iterable[Receipt]) -> list[Size]:
@@ -24,7 +24,7 @@ def classes_of(found: Sequence[Size], policy: ParsedPolicy) -> list[RequestClass
 
 
 def sentence(found: Sequence[Size], live: ParsedPolicy, draft: ParsedPolicy) -> str:
-    """Describe the shares; static/js/thresholds.js writes the same sentence while a threshold moves."""
+    """Describe the shares; static/js/thresholds.js writes the same sentence while a threshold is moved."""
     before, after = classes_of(found, live), classes_of(found, draft)
     moved = sum(old != new for old, new in zip(before, after, strict=True))
     was, now = Counter(before), Counter(after)

@@ -14,7 +14,7 @@ from router.policy.replay import reasons
 from router.policy.strategies import title_of
 from router.policy.types import Candidate, InstanceState
 
-FEW = 20  # with fewer requests, there is no typical one
+FEW = 20  # with fewer requests, no typical request is shown
 OUTCOMES = {
     "ok": "It was answered in full.",
     "client_error": "The request itself was at fault, so it counts against no engine and no version.",
@@ -115,7 +115,7 @@ def _retried(receipt: Receipt) -> str:
 
 
 def _has_failed(attempt: ReceiptAttempt) -> bool:
-    """Return whether the attempt failed, by its result, or by the status in receipts of older routers."""
+    """Return whether the attempt failed, by its result or, in receipts of older routers, by its status."""
     return attempt.result != "served" if attempt.result is not None else (attempt.status or 0) >= 500
 
 
@@ -132,7 +132,7 @@ def _predicted(receipt: Receipt) -> str:
 
 
 def _from_tiers(receipt: Receipt) -> str:
-    """Describe which tiers the tokens came from, as far as router and engine report it."""
+    """Describe the tiers that the tokens were read from, as far as router and engine report them."""
     known = ((receipt.predicted_tiers, "the index expected"), (receipt.cached_tiers, "the engine took"))
     parts = [f"{verb} {tiers_in_words(tiers)}" for tiers, verb in known if tiers]
     if receipt.predicted_store:
@@ -199,13 +199,13 @@ def _laid_out(ends: Sequence[tuple[str, float, str]], scale_ms: float) -> list[T
 
 @dataclass(frozen=True, slots=True)
 class Waterfall:
-    """A request next to the typical request of its class, on one scale."""
+    """A request beside the typical request of its class, on one scale."""
 
     own: list[TimelinePhase]
-    typical: list[TimelinePhase]  # median of each phase's end; empty with too few others
-    n: int  # number of requests behind it
+    typical: list[TimelinePhase]  # median of each phase's end; empty with too few other requests
+    n: int  # number of requests that it is based on
     typical_ms: float
-    sentence: str  # where the time went; empty if nothing is known
+    sentence: str  # how the time was spent; empty if unknown
 
 
 def waterfall(receipt: Receipt, others: Sequence[Receipt]) -> Waterfall:
@@ -232,7 +232,7 @@ DOING = {
     "decode": "decoding",
     "engine": "waiting for the engine",
 }
-# Tokens that determine a phase's time: the receipt's field, and their name
+# Tokens that determine a phase's time: field of the receipt, and their name
 TOKENS = {
     "prefill": ("new_tokens", "new token"),
     "first": ("new_tokens", "new token"),
@@ -273,14 +273,12 @@ def _beside_typical(
     return f"{took}, {beside} {median_of}; {_share(max(own, key=lambda phase: phase.ms), total)}."
 
 
-LEAST_DECODED = 8  # median number of output tokens below which the usual time of one is unknown
+LEAST_DECODED = 8  # median number of output tokens below which a token's usual time is unknown
 STOOD_STILL = "The rest is the network, a client that reads slowly, or a process that stood still"
 
 
 def _stood_still(own: TimelinePhase, typical: TimelinePhase, receipt: Receipt, others: Sequence[Receipt]) -> bool:
-    """Return whether the engine's tokens came so much more slowly than usual that it cannot have been decoding all the
-    time.
-    """
+    """Return whether the engine's tokens were so slow that it cannot have been decoding all the time."""
     mine, theirs = receipt.output_tokens, [other.output_tokens for other in others if other.output_tokens]
     if own.name != "decode" or not mine or not theirs or median(theirs) < LEAST_DECODED:
         return False
@@ -289,7 +287,7 @@ def _stood_still(own: TimelinePhase, typical: TimelinePhase, receipt: Receipt, o
 
 
 def _tokens(phase: str, receipt: Receipt, others: Sequence[Receipt]) -> tuple[str, str]:
-    """Return the tokens that a phase processed, in this request and in the median; both empty if one is unknown."""
+    """Return (tokens processed in a phase of this request, the median); both are empty if one is unknown."""
     field, noun = TOKENS.get(phase, ("", ""))
     mine = getattr(receipt, field, None)
     theirs = [tokens for other in others if (tokens := getattr(other, field, None)) is not None]
@@ -319,11 +317,11 @@ class CandidateRow:
     chosen: bool
     bar: float | None  # percent of the highest score
     passed_over: bool  # True if the candidate was not compared although others were
-    why: str  # reason that refers to it
+    why: str  # the reason that names it
 
 
 def candidates(receipt: Receipt) -> list[CandidateRow]:
-    """Return the candidates: first the chosen one, then by score, refused ones last."""
+    """Return the candidates: the chosen one first, then by score, refused ones last."""
     found = recorded(receipt)
     scores = [one.score for one, _ in found if one.score is not None]
     highest = max(scores, default=0.0)

@@ -44,8 +44,8 @@ class KeySeries(TypedDict):
 def series(
     receipts: Iterable[Receipt], key: str, until: float, seconds: int, limits: dict[str, float | None]
 ) -> KeySeries:
-    """Return the series. `receipts` are those of all keys, newest end first, which distinguishes a time without
-    requests from one that is no longer stored.
+    """Return the series. `receipts` are those of all keys, latest end first, so that a time without requests can be
+    told from a time no longer stored.
     """
     bin_s = seconds / BINS
     begin = until - seconds
@@ -54,7 +54,7 @@ def series(
     for receipt in receipts:
         oldest = min(oldest, receipt.at)
         if end_of(receipt) < begin:
-            break  # the others ended even earlier
+            break  # the remaining ones ended even earlier
         if receipt.key == key and begin <= receipt.at < until:
             place = min(BINS - 1, int((receipt.at - begin) / bin_s))
             for line, amount in _amounts(receipt):

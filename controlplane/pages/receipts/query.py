@@ -1,4 +1,4 @@
-"""The query for receipts and their order: the query parameters of the page and of REST, checked once."""
+"""The query for receipts and their order: the query parameters of the page and of REST, checked in one place."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -16,14 +16,14 @@ OUTCOMES = ("ok", "client_error", "error", "refused", "cancelled", "picked")
 CLASS_OR_ALL = f"^({'|'.join(CLASSES)})?$"
 OUTCOME_OR_ALL = f"^({'|'.join(OUTCOMES)})?$"
 LONGEST_MS = 1e9
-# Numbers of a receipt by which the slowest come first
+# Figures of a receipt by which it can be sorted, largest first
 SLOWEST = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2e": "e2e_ms", "queue": "queue_ms"}
 Slos = Mapping[str, Mapping[str, float]]  # TTFT in ms, by pool and class
 
 
 class ReceiptQuery(BaseModel):
-    """A query; empty or null matches everything. A request that lacks a number, such as the TTFT of an answer that
-    was not streamed, never exceeds a limit on it, and comes last when sorted by it."""
+    """A query; empty or null matches everything. A request without a figure, such as the TTFT of an answer that was not
+    streamed, never exceeds a limit on it, and is last when sorted by it."""
 
     model_config = ConfigDict(populate_by_name=True, frozen=True)
 
@@ -68,7 +68,7 @@ def _span(since: datetime | None, until: datetime | None) -> tuple[float, float]
 
 
 def end_of(receipt: Receipt) -> float:
-    """Return when the request ended, in Unix seconds."""
+    """Return the time when the request ended, in Unix seconds."""
     return receipt.at + (receipt.e2e_ms or 0.0) / 1000
 
 
@@ -76,7 +76,7 @@ SAME = ("pool", "request_class", "instance", "outcome", "key", "delivery", "arm"
 
 
 def _values(receipt: Receipt, name: str) -> tuple[str, ...]:
-    """Return the values that match; an instance can be searched by its own name and by that of its rank."""
+    """Return the values that match; an instance is found by its own name and by that of its rank."""
     value = str(getattr(receipt, name))
     return (value, ranks.instance_of(value)) if name == "instance" else (value,)
 

@@ -15,7 +15,7 @@ from router.contract.redis.receipt import Receipt
 
 PAGE = 500
 LIMIT_MAX = 500
-AROUND_S = 5.0  # time before and after a request
+AROUND_S = 5.0  # time shown before and after a request
 EVENTS_SEARCHED = 200
 MEANWHILE = 6  # most events
 ALIKE_SEARCHED = 1_000  # newest receipts that are searched for similar ones
@@ -44,7 +44,7 @@ def newer_than(client: redis.Redis, query: ReceiptQuery, at: float, limit: int =
 
 
 def written_at(client: redis.Redis) -> float:
-    """Return when the newest receipt was written (the server's clock); 0 if there is none."""
+    """Return when the newest receipt was written (by the server's clock); 0 if there is none."""
     newest: Any = client.xrevrange(redis_keys.RECEIPTS, count=1)
     return (int(newest[0][0].split(b"-")[0]) / 1000) if newest else 0.0
 

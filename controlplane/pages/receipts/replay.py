@@ -1,4 +1,4 @@
-"""Compares a recorded decision with its replay, under the version that made it or any other."""
+"""Compares a recorded decision with its replay, by the version that made it or by any other."""
 
 from dataclasses import dataclass
 
@@ -45,12 +45,12 @@ class ReplayComparison:
     rules: LabelledPolicy
     recorded: ReplayedDecision
     recomputed: ReplayedDecision
-    own: bool  # whether the rules made the recorded decision
+    own: bool  # True if the rules are those of the recorded decision
     changed: tuple[str, ...]  # names of the fields that differ
 
     @property
     def drift(self) -> bool:
-        """Return whether the same rules now decide differently, as the code or the receipt has changed."""
+        """Return whether the same rules now decide differently, because the code or the receipt has changed."""
         return self.own and bool(self.changed)
 
     def facts(self) -> list[tuple[str, str, str, bool]]:
@@ -69,7 +69,7 @@ class ReplayComparison:
         return [(title, before, after, before != after) for title, before, after in pairs]
 
     def rows(self) -> list[ReplayRow]:
-        """Return the rows: chosen ones first, otherwise in the order of the fleet."""
+        """Return the rows: the chosen ones first, otherwise in the order of the fleet."""
         then, now = self.recorded, self.recomputed
         scored_then, scored_now = (any(one.score is not None for one in each.candidates) for each in (then, now))
         made = [
@@ -88,7 +88,7 @@ class ReplayComparison:
 
 
 def outcome_of(candidate: Candidate, chosen: str, *, scored: bool) -> str:
-    """Describe what became of a candidate. With `scored`, some candidates were compared, so one without a score was
+    """Describe what happened to a candidate. With `scored`, some candidates were compared, so one without a score was
     passed over.
     """
     if candidate.id == chosen:
@@ -116,7 +116,7 @@ def _made_it(receipt: Receipt, rules: LabelledPolicy) -> bool:
 
 
 def own_rules(receipt: Receipt) -> LabelledPolicy:
-    """Return the version that made the decision. NoSuchPolicy if it is unknown."""
+    """Return the version that made the decision. Raise NoSuchPolicy if it is unknown."""
     name, version = receipt.policy or "", receipt.version
     if is_ephemeral(receipt.pool or ""):
         raise NoSuchPolicy("an experiment's arm decided, by its own document: name a policy to compare with")
@@ -126,15 +126,15 @@ def own_rules(receipt: Receipt) -> LabelledPolicy:
 
 
 def published(name: str, version: int | None = None) -> LabelledPolicy:
-    """Return a version of a policy, by default the live one. NoSuchPolicy if there is none."""
+    """Return a version of a policy, by default the live one. Raise NoSuchPolicy if there is none."""
     policy = selectors.policy(name)
     found = selectors.live_version(policy) if version is None else selectors.version(policy, version)
     return LabelledPolicy(name, found.number, found.document, f"{name} {found.label}")
 
 
 def asked_rules(receipt: Receipt, policy: str = "", version: int | None = None) -> LabelledPolicy:
-    """Return the requested rules. `policy` defaults to the receipt's; `version` defaults to the deciding one, or to
-    the live one of another policy."""
+    """Return the requested rules. `policy` defaults to the receipt's; `version` defaults to the deciding one, or to the
+    live version of another policy."""
     if policy:
         return published(policy, version)
     return own_rules(receipt) if version is None else published(receipt.policy or "", version)

@@ -1,4 +1,4 @@
-"""The distribution of the newest requests over the quantities that thresholds limit: load, KV usage, queue, wait,
+"""The distribution of the newest requests over the quantities limited by thresholds: load, KV usage, queue, wait,
 pauses."""
 
 import heapq
@@ -20,9 +20,9 @@ from router.policy.columns import RecordedColumns
 from router.policy.types import CLASSES
 
 MOST = 2_000  # most requests
-READINGS = 10_000  # readings, counted as instances × decisions
+READINGS = 10_000  # readings; each is one instance in one decision
 DECISIONS = 200
-FEW = 20  # recorded values below which a picture is marked as uncertain
+FEW = 20  # number of recorded values below which a picture is marked as uncertain
 PARTIAL = " that compared it; of a large pool mostly those with little load and a sample of the others are compared"
 
 
@@ -35,7 +35,7 @@ class RecordedRequests:
 
     @property
     def since(self) -> float:
-        """Return the Unix time of the oldest."""
+        """Return the Unix time of the oldest request."""
         return min(receipt.at for receipt in self.requests)
 
     @property
@@ -49,7 +49,7 @@ def read(client: redis.Redis, pools: Collection[str], most: int = MOST) -> Recor
 
 
 def _decisions(client: Any, requests: Sequence[Receipt]) -> Iterator[Receipt]:
-    """Sample decisions evenly; fewer in a large pool, whose decisions see more instances."""
+    """Sample decisions evenly; fewer of them in a large pool, because each has more instances."""
     decided = [receipt.request_id for receipt in requests if receipt.instance]
     seen = 0
     for name in decided[:: max(1, len(decided) // DECISIONS)]:
@@ -64,8 +64,9 @@ def _decisions(client: Any, requests: Sequence[Receipt]) -> Iterator[Receipt]:
 @dataclass(frozen=True, slots=True)
 class Quantity:
     what: str  # quantity, with the moment at which it is measured
-    read: Callable[[RecordedRequests, int], Iterable[float]]  # from records and live's `load.request_tokens`
-    of_instances: bool = False  # one value per compared instance, not per decision
+    # From records and the live version's `load.request_tokens`
+    read: Callable[[RecordedRequests, int], Iterable[float]]
+    of_instances: bool = False  # True if there is a value for each compared instance instead of one per decision
 
 
 def _column(name: str, recorded: RecordedRequests, request_tokens: int) -> Iterator[float]:
@@ -74,7 +75,7 @@ def _column(name: str, recorded: RecordedRequests, request_tokens: int) -> Itera
 
 
 def _work(recorded: RecordedRequests, request_tokens: int) -> Iterator[tuple[float, float]]:
-    """Yield (work on the session's instance, least work), as router/policy/rules/overload.py compares them."""
+    """Yield (work on the session's instance, least work), the values compared by router/policy/rules/overload.py."""
     for receipt in recorded.decisions:
         seen, prompt = RecordedColumns(receipt.candidates), receipt.prompt_tokens or 0
         bound = (receipt.inputs or {}).get("bound_to")
@@ -118,7 +119,7 @@ def _waits(name: str, recorded: RecordedRequests, request_tokens: int) -> Iterat
 
 
 def _queues(name: str, recorded: RecordedRequests, request_tokens: int) -> Iterator[float]:
-    """Yield how many requests waited when one arrived, by router and pool, from arrivals and waits."""
+    """Yield the number of waiting requests at each arrival, by router and pool, computed from arrivals and waits."""
     ends: dict[tuple[str | None, str | None], list[float]] = {}
     for receipt in sorted(_of(name, recorded), key=lambda each: each.at):
         waiting = ends.setdefault((receipt.router, receipt.pool), [])
@@ -156,7 +157,7 @@ QUANTITIES: dict[str, Quantity] = {
 
 
 def what(recorded: RecordedRequests | None, path: str) -> str:
-    """Name the quantity, and the missing instances if decisions compared only part of a large pool."""
+    """Name the quantity and, if decisions compared only part of a large pool, the number of instances left out."""
     quantity = QUANTITIES[path]
     decisions = recorded.decisions if recorded is not None and quantity.of_instances else ()
     is_partial = any(RecordedColumns(receipt.candidates).left_out for receipt in decisions)
@@ -170,7 +171,7 @@ def spread(recorded: RecordedRequests, path: str, request_tokens: int) -> list[t
 
 
 def sentence(values: Sequence[tuple[float, int]], live: float, draft: float, unit: str) -> str:
-    """Describe the spread; static/js/thresholds.js writes the same sentence while a threshold moves."""
+    """Describe the distribution; static/js/thresholds.js writes the same sentence while a threshold is moved."""
     total = sum(count for _, count in values)
     was = "" if draft == live else f"; live {_limit(live, unit)}: {_above(values, live, total)} above"
     return f"{_above(values, draft, total)} above {_limit(draft, unit)}, of {total:,}{was}"

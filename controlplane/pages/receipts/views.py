@@ -1,4 +1,4 @@
-"""The Requests pages: recent receipts, and one decision explained."""
+"""The Requests pages: recent receipts, and the explanation of one decision."""
 
 import re
 import time
@@ -40,15 +40,15 @@ TIMES = ("since", "until", "ended_since", "ended_until")
 BESIDE = "requests/beside.html"
 PARTS = {"replay": "requests/replay.html", "receipt-beside": BESIDE}  # template by id of the requesting element
 LATEST = 1e12  # Unix s, within the range of Redis' ids
-AWAITED_TRIES = 20  # tries, half a second apart
+AWAITED_TRIES = 20  # attempts, half a second apart
 LAST = ((60, "last minute"), (300, "last 5 min"), (900, "last 15 min"), (3600, "last hour"))
 
 
 @dataclass(frozen=True, slots=True)
 class RecentReceipts:
-    after: float  # time at which the newest was written
+    after: float  # time when the newest one was written
     kept: int  # receipts in Redis that were searched
-    # Receipts with the missed SLO, the phases and the end in Unix seconds
+    # Receipts with the missed SLO, the phases, and the end in Unix seconds
     rows: list[tuple[Receipt, float | None, list[explain.TimelinePhase], float]]
 
     @property
@@ -108,13 +108,13 @@ def receipts(request: HttpRequest) -> HttpResponse:
 
 
 def _typed(given: QueryDict, names: Iterable[str]) -> list[tuple[str, str, str]]:
-    """Return fields with the typed text: name, label, text."""
+    """Return fields with the entered text: (name, label, text)."""
     return [(name, LABELS[name], given.get(name, "")) for name in names]
 
 
 def _recent(query: ReceiptQuery) -> RecentReceipts:
     client = connect()
-    after = written_at(client)  # read before the rows, so that a receipt written in between is announced
+    after = written_at(client)  # read before the rows, so that a receipt written in the meantime is announced
     slos = declared_slos()
     found = search(client, query, SHOWN)
     rows = [(one, missed_slo(one, slos), explain.phases(one), end_of(one)) for one in found]
@@ -149,7 +149,7 @@ def address(request: HttpRequest) -> str:
 
 
 def asked(given: QueryDict, now: float) -> tuple[ReceiptQuery, dict[str, str]]:
-    """Return the query, without wrong fields; `last=300` is short for `since` with a time."""
+    """Return the query, without invalid fields; `last=300` is short for `since` with a time."""
     raw: dict[str, object] = {name: text for name in FIELDS if (text := given.get(name, "").strip())}
     last = next((seconds for seconds, _ in LAST if str(seconds) == given.get("last")), None)
     if last is not None:
@@ -206,7 +206,7 @@ def receipt(request: HttpRequest, request_id: str) -> HttpResponse:
 
 
 def _awaited(request: HttpRequest, request_id: str) -> HttpResponse:
-    """Show a page that waits for the receipt, which is written shortly after its answer has ended."""
+    """Show a page that waits for the receipt, which is written shortly after the end of its answer."""
     tries = int(request.GET.get("tries", "0")[:2] or 0) if request.GET.get("tries", "0").isdecimal() else 0
     context = {"id": request_id, "tries": tries + 1, "again": tries < AWAITED_TRIES}
     return render(request, "requests/awaited.html", context)
@@ -216,12 +216,12 @@ def _awaited(request: HttpRequest, request_id: str) -> HttpResponse:
 class ReplayPanel:
     by: str  # POLICY:N
     comparison: ReplayComparison | None
-    trouble: str = ""  # reason why there is none
+    trouble: str = ""  # why there is none
     versions: list[tuple[str, list[tuple[str, str]]]] = field(default_factory=versions)
 
 
 def _replayed(request: HttpRequest, found: Receipt) -> ReplayPanel:
-    """Repeat the decision: by the version that made it, or by the version requested as `by=POLICY:N`."""
+    """Repeat the decision, by the version that made it or by the version in `by=POLICY:N`."""
     by = request.GET.get("by", "")[:200]
     name, _, number = by.rpartition(":")
     try:
@@ -233,6 +233,6 @@ def _replayed(request: HttpRequest, found: Receipt) -> ReplayPanel:
 
 @require_GET
 def find_by_id(request: HttpRequest) -> HttpResponse:
-    """Find a request by the search field, a plain form that works without scripts."""
+    """Find the request entered in the search field, a plain form that works without scripts."""
     asked = request.GET.get("id", "").strip()
     return redirect("receipt", request_id=asked) if asked and "/" not in asked else redirect("requests")

@@ -1,4 +1,4 @@
-"""The state of a pool in one line, as a picture and as JSON. Pure."""
+"""The state of a pool in one line, as an image and as JSON. Pure."""
 
 from dataclasses import dataclass
 from html import escape

@@ -1,5 +1,5 @@
-"""The WebSocket of a shared wall, /ws/share: the first message names the share, {"token": …}; from then on it is
-like /ws/live. It is closed with 4401 when the token is unknown, revoked or expired, with 1013 when there are too
+"""The WebSocket of a shared wall, /ws/share: the first message contains the share's token, {"token": …}; after that, it
+works like /ws/live. It is closed with 4401 if the token is unknown, revoked or expired, and with 1013 if there are too
 many viewers. controlplane/doors/api/sockets.py refuses handshakes beyond the limits (places.py)."""
 
 import asyncio
@@ -40,7 +40,7 @@ class ShareConsumer(AsyncWebsocketConsumer):
             self.task.cancel()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """Read the first message only; it has the token."""
+        """Read the first message only; it contains the token."""
         if not self.token.done():
             self.token.set_result(_token(text_data or ""))
 
@@ -90,7 +90,7 @@ def _snapshot(pool: str) -> str:
 
 
 def snapshot(pool: str, seconds: int) -> dict[str, object]:
-    """Return the newest frame and the history in the form that the share shows; `trouble` when Redis is unreachable."""
+    """Return the newest frame and the history in the share's form; `trouble` if Redis is unreachable."""
     now = time.time()
     try:
         client = connect()
@@ -103,7 +103,7 @@ def snapshot(pool: str, seconds: int) -> dict[str, object]:
 
 
 def frame_now(pool: str) -> Frame | None:
-    """Return the newest frame in the form that the share shows; None without one, or when Redis is unreachable."""
+    """Return the newest frame in the share's form; None without a frame, or if Redis is unreachable."""
     try:
         return _shown_frame(connect(), pool, time.time())
     except redis.RedisError as error:
@@ -117,7 +117,7 @@ def _shown_frame(client: redis.Redis, pool: str, now: float) -> Frame | None:
 
 
 def _shown(message: DeflatedText, pool: str) -> DeflatedText:
-    """Return the frame in the form that this share shows, built once for all viewers of the share."""
+    """Return the frame in this share's form, built once for all of its viewers."""
     if pool not in message.shown:
         said = orjson.loads(message.text)
         shown: dict[str, object] = said if said["type"] == "waiting" else {"type": "trouble", "what": "redis"}

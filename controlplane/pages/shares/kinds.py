@@ -1,6 +1,6 @@
-"""The values that a share may show: numbers, known words, names of things, and sentences built from these. Pure.
-A kind is a function from a value to what a share shows instead. A field without a kind is not shown, nor is a text that
-its kind does not expect.
+"""The values that a share may show: numbers, known words, names of things, and sentences built from these. Pure. A kind
+is a function from a value to its form in a share. Fields without a kind are not shown, nor are texts that their kind
+does not expect.
 """
 
 import re
@@ -12,7 +12,7 @@ from controlplane.people.notices.wordless import NAME
 Kind = Callable[[Any], Any]
 
 NUMBER = r"[0-9][0-9,.]*(?:e[+-]?[0-9]+)?"
-WITHHELD = "see Weir"  # replaces the words of a person, an engine or an exception
+WITHHELD = "see Weir"  # replaces text written by a person, an engine or an exception
 
 
 def number(value: Any) -> Any:

@@ -6,7 +6,7 @@ from controlplane.people.accounts.models import TOKEN_MARK, Revocable
 
 
 class Share(Revocable):
-    """Shows the holders of its token the live state of a pool, or of all pools, and nothing else."""
+    """Gives holders of its token access to the live state of a pool, or of all pools, and to nothing else."""
 
     mark = f"{TOKEN_MARK}_share"
 

@@ -1,6 +1,6 @@
 """Limits the sockets of shares in a web process; a place is taken before a socket is accepted. A client is a stranger
 until its first message names a share, and then a viewer. Both are limited, in total and per address, so that strangers
-keep neither viewers nor pages waiting.
+displace neither viewers nor pages.
 """
 
 from collections import Counter
@@ -44,5 +44,5 @@ class Place:
 
 
 def place_for(address: str) -> Place | None:
-    """Take a place; return None if there is no capacity. `address` is in the form of `network_of`."""
+    """Take a place. Return None if there is no capacity. `address` is in the form returned by `network_of`."""
     return Place(address) if STRANGERS.are_free(address) and VIEWERS.are_free(address) else None

@@ -1,5 +1,5 @@
-"""The parts of a frame that a share shows: numbers, known words and names, in sentences built from these. Pure.
-No words of a person, an engine or an exception are passed on, no link and no other pool; `shape` lists the fields.
+"""The parts of a frame that a share shows: numbers, known words and names, in sentences built from these. Pure. No text
+of a person, an engine or an exception is passed on, and no link or other pool; `shape` lists the fields.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ BY_POOL = ("pools", "classes", "totals", "slo", "policies", "scaling", "savings"
 SOMEBODY = "a person"
 
 
-# Lines of the ticker as a share shows them: a sentence for each kind of event, about named things
+# Lines of the ticker in a share: one sentence for each kind of event, about named things
 SENTENCES = {
     "failed": "failed",
     "unreachable": "cannot be reached",
@@ -70,7 +70,7 @@ def sentence(event: ShownEvent, names: Collection[str]) -> str:
 
 
 def frame_of(frame: Frame, pool: str) -> Frame:
-    """Return the frame as shared; `pool` is empty for all pools."""
+    """Return the frame in its shared form; `pool` is empty for all pools."""
     shown = _typed(frame)
     shown["events"] = [*_events(frame, shown)]
     shown["attention"] = [*_attention(frame, shown)]
@@ -139,7 +139,7 @@ def _events(frame: Frame, shown: Frame) -> Iterator[ShownEvent]:
 
 
 def _attention(frame: Frame, shown: Frame) -> Iterator[AttentionItem]:
-    """Yield the listed entries, formulated again by the rules from the values that are shown."""
+    """Yield the listed entries, worded again by the rules from the values that are shown."""
     columns = {**shown["instances"], "waiting_avg": shown["instances"]["waiting"]}  # published frames lack the average
     plain = cast(Frame, {**shown, "instances": columns})
     reasons = {(item["rule"], item["subject"]): item["reason"] for item in attention.find(frame["at"], plain, None)}
@@ -175,7 +175,7 @@ def _pairs(before: Mapping[str, Any], after: Mapping[str, Any], key: str) -> Ite
 
 
 def _of_pool(shown: Frame, pool: str) -> Frame:
-    """Leave out lists that may name other pools, and everything that concerns several pools."""
+    """Leave out lists that may name other pools, and entries about several pools."""
     places = [i for i, found in enumerate(shown["instances"]["pool"]) if found == pool]
     instances = _rows(shown["instances"], places)
     own = {key: _one(cast(dict[str, Any], shown)[key], pool) for key in BY_POOL}
@@ -195,7 +195,7 @@ def _of_pool(shown: Frame, pool: str) -> Frame:
 
 
 def history_of(rows: Iterable[HistoryRow], frame: Frame) -> list[HistoryRow]:
-    """Return the rows, limited to the pools and instances of the frame that a share shows."""
+    """Return the rows, limited to the pools and instances of the frame that the share shows."""
     pools, ids = frame["classes"].keys(), set(frame["instances"]["id"])
     shown: list[HistoryRow] = []
     for row in rows:

@@ -53,7 +53,7 @@ def shares(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
         row, token = services.create_share(data["name"], data["pool"], actor_of(request), form.expires_at())
-        # No redirect, as the token must not pass through the session.
+        # No redirect, because the token must not be stored in the session.
         wall = request.build_absolute_uri(reverse("shared-wall", args=[token]))
         badge = request.build_absolute_uri(reverse("badge", args=[token, row.pool or "POOL", "svg"]))
         issued = {"name": row.name, "wall": wall, "badge": badge}
@@ -72,7 +72,7 @@ def revoke(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def shared(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Pass the share to the view, without a login; 404 for a token without a share. The address is a secret."""
+    """Pass the share to the view, without sign-in; 404 for a token without a share. The address is a secret."""
 
     @wraps(view)
     def opened(request: HttpRequest, token: str, **named: Any) -> HttpResponseBase:

@@ -82,7 +82,7 @@ class TokenForm(ExpiringForm):
     expires = forms.ChoiceField(choices=EXPIRIES, required=False, initial="90", label="Expires")
 
     def __init__(self, *args: Any, allowed: frozenset[str], **kwargs: Any) -> None:
-        """Create the form. `allowed` are the person's scopes, which a token cannot exceed."""
+        """Create the form. `allowed` are the person's scopes, to which those of a token are limited."""
         super().__init__(*args, **kwargs)
         self.fields["scopes"].choices = [  # type: ignore[attr-defined]
             (scope, f"{scope}: {summary}") for scope, summary in SCOPES.items() if scope in allowed

@@ -13,9 +13,8 @@ API = "/api/"
 
 
 class SignInRequired(LoginRequiredMiddleware):
-    """Redirects to sign-in. A person without any role is signed in but sees nothing. A part that a page loads by itself
-    must not navigate away from the page, where the person may have typed something: the page is notified instead
-    (static/js/base.js).
+    """Redirects to sign-in. A person without any role is signed in but sees nothing. A request for a part of a page
+    must not leave the page, where the person may have entered text: the page is notified instead (static/js/base.js).
     """
 
     def process_view(

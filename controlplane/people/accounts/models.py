@@ -1,4 +1,4 @@
-"""API tokens, identities of a provider, and links to sign in once. Users, groups and sessions are Django's own."""
+"""API tokens, identities at a provider, and one-time sign-in links. Users, groups and sessions are Django's own."""
 
 import hashlib
 import secrets
@@ -13,13 +13,13 @@ TOKEN_MARK = "weir"  # noqa: S105  (what secret scanners look for, not a secret)
 
 
 def digest(token: str) -> str:
-    """Return a fast hash, which suffices: the secret has 256 random bits, so there is nothing to guess."""
+    """Return a fast hash, which suffices because the secret has 256 random bits and cannot be guessed."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 class Revocable(models.Model):
-    """A named secret that may expire and be revoked. It is shown once, when it is issued, as the row stores only its
-    hash."""
+    """A named secret that may expire and be revoked. It is shown once, when it is issued, because the row stores only
+    its hash."""
 
     mark: ClassVar[str]  # prefix of every secret of the class, masked in logs (router/contract/values/secret_text.py)
     separator: ClassVar[str] = "_"
@@ -55,7 +55,7 @@ class Revocable(models.Model):
         return "usable" if self.is_usable(timezone.now()) else "expired"
 
     def revoke(self) -> bool:
-        """Revoke the secret; return False if it was revoked before."""
+        """Revoke the secret; return False if it has already been revoked."""
         rows = type(self)._default_manager.filter(pk=self.pk, revoked_at=None)
         return bool(rows.update(revoked_at=timezone.now()))
 
@@ -79,7 +79,7 @@ class ApiToken(Revocable):
 
 
 class OidcIdentity(models.Model):
-    """An account at the identity provider, and the user that it signs in. It is never looked up by name or e-mail
+    """An account at the identity provider, and the user whom it signs in. It is never looked up by name or e-mail
     address."""
 
     issuer = models.CharField(max_length=255)
@@ -87,7 +87,8 @@ class OidcIdentity(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="oidc_identities")
     created_at = models.DateTimeField(default=timezone.now)
     signed_in_at = models.DateTimeField(default=timezone.now)
-    role_unknown_since = models.DateTimeField(null=True, blank=True)  # the provider has not told the role since then
+    # Time since which the provider has not reported the role
+    role_unknown_since = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         # each sign-in looks up the pair
@@ -98,7 +99,7 @@ class OidcIdentity(models.Model):
 
 
 class OidcSession(models.Model):
-    """A session that began at the provider, which may end it (back-channel logout)."""
+    """A session that began at the provider, which may also end it (back-channel logout)."""
 
     identity = models.ForeignKey(OidcIdentity, on_delete=models.CASCADE, related_name="sessions")
     session_key = models.CharField(max_length=40, unique=True)  # hashed, as in Django's table

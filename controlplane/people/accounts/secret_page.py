@@ -1,4 +1,4 @@
-"""A page that may show a secret once: no cache stores it; 422 if its form has errors."""
+"""A page that may show a secret once: it must not be cached, and has status 422 if its form has errors."""
 
 from typing import Any
 

@@ -34,7 +34,7 @@ LOCAL_TOKEN = "local scripts"  # noqa: S105  (a name)
 
 
 class NotChanged(Exception):
-    """The account was not changed; the message says why and what can be done."""
+    """The account was not changed; the message gives the reason and a remedy."""
 
 
 class LastAdmin(NotChanged):
@@ -48,7 +48,7 @@ class FromProvider(NotChanged):
 @dataclass(frozen=True, slots=True)
 class AdminAccess:
     username: str
-    password: str | None  # set only if just generated, not taken from WEIR_ADMIN_PASSWORD
+    password: str | None  # set only if it was just generated, not taken from WEIR_ADMIN_PASSWORD
     token_path: Path  # API token for scripts on this machine, mode 0600
 
 
@@ -64,7 +64,8 @@ def ensure_admin() -> AdminAccess:
 
 
 def _first_password() -> str:
-    """Return WEIR_ADMIN_PASSWORD, empty if it is not set. Raise BadSetting for a weak one, which ends the start."""
+    """Return WEIR_ADMIN_PASSWORD; empty if it is not set. Raise BadSetting for a weak password, which prevents the
+    start."""
     given = env.text("WEIR_ADMIN_PASSWORD")
     try:
         if given:
@@ -95,7 +96,7 @@ def ensure_token_file(user: User) -> Path:
 
 
 def _widen(token: ApiToken) -> None:
-    """Add the scopes that a newer version of Weir introduced to the token of this machine's scripts."""
+    """Add the scopes introduced by a newer version of Weir to the token of this machine's scripts."""
     scopes = sorted(SCOPES)
     if token.scopes != scopes and ApiToken.objects.filter(pk=token.pk).update(scopes=scopes):
         before, after = {"scopes": token.scopes}, {"scopes": scopes}
@@ -121,9 +122,9 @@ def user_etag(user: User) -> str:
 
 @contextmanager
 def _held(user: User, if_match: str | None) -> Iterator[None]:
-    """Open a transaction during which no other administrator can change users. Raise ChangedMeanwhile.
-    A second administrator waits for the group's row; with only the count of administrators, each would see the other's
-    row unchanged.
+    """Open a transaction during which no other administrator can change users. Raise ChangedMeanwhile. A second
+    administrator waits for the group's row; if both only counted the administrators, each would see the other's row
+    unchanged.
     """
     with transaction.atomic():
         Group.objects.filter(name=ADMIN).update(name=ADMIN)
@@ -135,8 +136,8 @@ def _held(user: User, if_match: str | None) -> Iterator[None]:
 @contextmanager
 def _keeping_an_admin(user: User, if_match: str | None) -> Iterator[None]:
     """Open a transaction that is rolled back, with LastAdmin, if it leaves no administrator. Raise ChangedMeanwhile.
-    Changes of administrators are serialized: if two remove the role from each other, the second sees what the first
-    left.
+    Changes of administrators are serialized: if two remove the role from each other, the second sees the first one's
+    change.
     """
     with _held(user, if_match):
         had = _admins().exists()
@@ -157,7 +158,7 @@ def set_role(user: User, role: str, actor: Actor, *, if_match: str | None = None
 
 
 def give_role(user: User, role: str, actor: Actor) -> None:
-    """Set the role, empty for none, even if no administrator remains, as the identity provider decides."""
+    """Set the role, empty for none. No administrator may remain, because the identity provider decides."""
     before = sorted(set(user.groups.values_list("name", flat=True)) & set(ROLES))
     user.groups.remove(*Group.objects.filter(name__in=ROLES))
     if role:
@@ -200,8 +201,8 @@ def record_sign_in(user: User, address: str) -> None:
 
 
 def record_failed_sign_in(username: str, address: str) -> None:
-    """Write an audit entry that names only known users, as people type their password into the name field by
-    mistake."""
+    """Write an audit entry that names only known users, because people sometimes type their password into the name
+    field."""
     known = get_user_model().objects.filter(username=username).exists()
     _record_attempt(SYSTEM, "user.sign_in_failed", f"user {username}" if known else "an unknown name", address)
 
@@ -209,7 +210,7 @@ def record_failed_sign_in(username: str, address: str) -> None:
 def _record_attempt(actor: Actor, action: str, subject: str, address: str) -> None:
     try:
         audit.record(actor, action, subject, "by a password", after={"address": address[:64]})
-    except DatabaseError as error:  # on a full disk, a sign-in must not depend on the log
+    except DatabaseError as error:  # sign-in must work on a full disk, where the log cannot be written
         log.warning("signin.not_audited", error=str(error))
 
 
@@ -236,13 +237,13 @@ def revoke_token(row: ApiToken, actor: Actor, *, if_match: str | None = None) ->
     return True
 
 
-# Links that sign in once
+# One-time sign-in links
 
 
 @transaction.atomic
 def make_sign_in_link(username: str, actor: Actor) -> str:
-    """Return the path of a page that signs the user in once, for 5 minutes. User.DoesNotExist: no active user has the
-    name."""
+    """Return the path of a page that signs the user in once, for 5 minutes. Raise User.DoesNotExist if no active user
+    has the name."""
     user = get_user_model().objects.get(username=username, is_active=True)
     token = secrets.token_urlsafe(32)
     SignInLink.objects.create(user=user, sha256=digest(token), expires_at=timezone.now() + LINK_FOR)
@@ -252,8 +253,8 @@ def make_sign_in_link(username: str, actor: Actor) -> str:
 
 @transaction.atomic
 def user_of_link(token: str, *, use: bool) -> User | None:
-    """Return the user whom a link signs in; None if it has expired or was used. With `use`, it is consumed, and only
-    one of two callers gets the user."""
+    """Return the user whom a link signs in; None if the link has expired or been used. With `use`, the link is
+    consumed, and only one of two callers gets the user."""
     now = timezone.now()
     rows = SignInLink.objects.filter(sha256=digest(token), used_at=None, expires_at__gt=now, user__is_active=True)
     link = rows.select_related("user").first()

@@ -10,13 +10,13 @@ LENGTH = 40  # length of the column; 160 bits of the hash
 
 
 def hashed(session_key: str | None) -> str | None:
-    """Return a fast hash, which suffices: a key has 160 random bits, so there is nothing to guess."""
+    """Return a fast hash, which suffices because a key has 160 random bits and cannot be guessed."""
     return None if session_key is None else hashlib.sha256(session_key.encode()).hexdigest()[:LENGTH]
 
 
 class SessionStore(db.SessionStore):
     """A session store in which the cookie holds the key and the row its hash. Django's async methods are not used,
-    as Channels reads sessions in a thread."""
+    because Channels reads sessions in a thread."""
 
     def _get_session_from_db(self) -> Any:
         rows = self.model.objects.filter(session_key=hashed(self.session_key), expire_date__gt=timezone.now())

@@ -63,5 +63,5 @@ def _counters(username: str, address: str) -> dict[str, int]:
 
 
 def _key(counted: str) -> str:
-    """Return a hashed key, because people type their password into the name field by mistake."""
+    """Return a hashed key, because people sometimes type their password into the name field."""
     return f"{redis_keys.SIGNIN}:{hashlib.sha256(counted.encode()).hexdigest()[:32]}"

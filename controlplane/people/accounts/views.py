@@ -70,7 +70,8 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
-    """Show a one-time link from the host. Only the button consumes it, as programs may fetch links before people do."""
+    """Show a one-time link from the host. Only the button consumes it, because programs may fetch links before people
+    do."""
     user = services.user_of_link(token, use=request.method == "POST")
     if user is None:
         return render(request, "accounts/sign_in_link.html", {"spent": True}, status=404)
@@ -122,7 +123,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
             _person(request), form.cleaned_data["name"], form.cleaned_data["scopes"], actor_of(request),
             form.expires_at(),
         )  # fmt: skip
-        # No redirect, as the token must not pass through the session.
+        # No redirect, because the token must not be stored in the session.
         issued = {"name": row.name, "token": token}
         form = TokenForm(allowed=scopes_of(request.user))
     shown = {"tokens": _tokens_for(request), "issued": issued, "all": can_administer(request.user)}

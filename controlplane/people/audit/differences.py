@@ -21,6 +21,6 @@ def differences(old: JsonObject, new: JsonObject) -> dict[str, tuple[Json, Json]
 
 
 def audited_change(old: JsonObject, new: JsonObject) -> tuple[JsonObject, JsonObject]:
-    """Return the fields that differ, before and after, which keeps entries small for documents that are saved often."""
+    """Return the fields that differ, before and after. This keeps entries small for documents that are saved often."""
     found = differences(old, new)
     return {path: pair[0] for path, pair in found.items()}, {path: pair[1] for path, pair in found.items()}

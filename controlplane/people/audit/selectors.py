@@ -66,7 +66,7 @@ def newest_id() -> int:
 
 
 def after(newest: int, kinds: Iterable[str], most: int) -> list[AuditEntry]:
-    """Return the newest entries about these kinds of objects with an id above this one."""
+    """Return the newest entries about these kinds of objects whose id is above this one."""
     of_kinds = reduce(or_, (Q(action__startswith=f"{kind}.") for kind in kinds))
     return [_shown(row) for row in AuditEntry.objects.filter(of_kinds, pk__gt=newest).order_by("-pk")[:most]]
 
@@ -76,7 +76,8 @@ def exported(filters: AuditFilters) -> Iterator[AuditEntry]:
 
 
 def _shown(row: AuditEntry) -> AuditEntry:
-    """Return the row without secrets, as rows of earlier versions hold the environment of engines in clear text."""
+    """Return the row without secrets, because rows of earlier versions contain the environment of engines in clear
+    text."""
     row.before, row.after = masking.shown(row.before), masking.shown(row.after)
     return row
 

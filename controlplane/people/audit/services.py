@@ -21,7 +21,7 @@ class Actor:
 
     kind: Literal["user", "token", "system"]
     name: str
-    owner: str = ""  # a token's user, for whom it acts
+    owner: str = ""  # the user for whom a token acts
     is_admin: bool = False
 
     @property

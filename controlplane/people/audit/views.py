@@ -24,7 +24,7 @@ LABELS = {"since": "From", "until": "To"}
 ASKED = ("actor", "action", "subject", "since", "until")
 
 
-# Finds the page of an audit entry's object, by its action and subject
+# Finds the page of an audit entry's object by the entry's action and subject
 LISTS = {
     "budget": "/use/",
     "channel": "/channels/",
@@ -65,7 +65,7 @@ def place(action: str, subject: str) -> str:
     return LISTS.get(kind, "")
 
 
-# What triggers of a delivery did
+# Effects of a delivery's triggers
 VERBS = {
     "armed": "started in the routers",
     "fail": "stopped by a guard",
@@ -153,7 +153,7 @@ def _title(path: str) -> str:
 
 
 def _by_name(value: Any) -> Any:
-    """Convert lists of named objects to objects, so that an added pool is a change by itself, not a change of the
+    """Convert lists of named objects to objects, so that an added pool is a change of its own rather than of the
     list."""
     if isinstance(value, dict):
         return {key: _by_name(inner) for key, inner in value.items()}

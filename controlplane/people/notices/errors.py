@@ -2,4 +2,5 @@
 
 
 class Unsendable(Exception):
-    """The receiver refused, did not answer, or must not be contacted. The message never contains the channel's URL."""
+    """The receiver refused the notice, did not answer, or must not be contacted. The message never contains the
+    channel's URL."""

@@ -45,7 +45,7 @@ class ChannelForm(forms.Form):
         return any(not name.endswith(EVERY) for name in self["events"].value() or ())
 
     def refuse(self, error: InvalidInput) -> None:
-        """Show a refusal by the service next to its field."""
+        """Show a refusal by the service beside its field."""
         path = error.problems[0].path.partition(".")[0]
         self.add_error(path if path in self.fields else None, f"{str(error)[:1].upper()}{str(error)[1:]}.")
 

@@ -1,4 +1,5 @@
-"""Channels and the outbox of notices. URLs and secrets of channels leave the database only to send (display.py)."""
+"""Channels and the outbox of notices. URLs and secrets of channels are read from the database only for sending
+(display.py)."""
 
 import uuid
 
@@ -19,13 +20,13 @@ class Channel(models.Model):
 
     name = models.CharField(max_length=80, unique=True)
     kind = models.CharField(max_length=8, choices=ChannelKind)
-    url = models.TextField()  # may hold a token, so it is shown masked
+    url = models.TextField()  # may contain a token, and is therefore shown masked
     secret = models.CharField(max_length=80, blank=True)  # key of a webhook's signatures
     old_secret = models.CharField(max_length=80, blank=True)  # also signs until `rotated_until`
     rotated_until = models.DateTimeField(null=True, blank=True)
     events = models.JSONField(default=list)  # names, groups such as "delivery.*", or "*"
     enabled = models.BooleanField(default=True)
-    words = models.BooleanField(default=True, db_default=True)  # whether its receivers may read text that people wrote
+    words = models.BooleanField(default=True, db_default=True)  # True if its receivers may read text that people wrote
     created_by = models.CharField(max_length=200)
     created_at = models.DateTimeField(default=timezone.now)
 
@@ -35,7 +36,7 @@ class Channel(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    def __repr__(self) -> str:  # Django's would show no fields either, but errors and logs may print this
+    def __repr__(self) -> str:  # Django's would also show no fields, but errors and logs may print this one
         return f"<Channel {self.pk}: {self.name}>"
 
     @property
@@ -65,7 +66,7 @@ class Notice(models.Model):
     at = models.DateTimeField(default=timezone.now)
     status = models.CharField(max_length=8, choices=Status, default=Status.WAITING)
     attempts = models.PositiveIntegerField(default=0)
-    due_at = models.DateTimeField(default=timezone.now)  # time of the next attempt, which a claim postpones
+    due_at = models.DateTimeField(default=timezone.now)  # time of the next attempt; a claim postpones it
     ended_at = models.DateTimeField(null=True, blank=True)  # when it was sent or given up
     outcome = models.CharField(max_length=300, blank=True)  # outcome of the last attempt
 

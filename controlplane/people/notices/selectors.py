@@ -14,7 +14,7 @@ LOG = 100  # notices in a channel's log
 class ChannelRow:
     channel: Channel
     url: str  # masked URL
-    last: Notice | None  # newest notice that was tried
+    last: Notice | None  # newest notice with an attempt
     waiting: int
 
 

@@ -30,9 +30,9 @@ ROTATION = timedelta(hours=24)  # time during which the old secret also signs
 def notify(
     event: str, subject: str, text: str, facts: JsonObject | None = None, actor: str = "", mark: str = ""
 ) -> None:
-    """Write an event's notices inside its transaction: they commit with it, and then the chart mark is set.
-    `facts` go into the body of webhooks: numbers and names for programs, as JSON values. Their `pools` are those whose
-    charts get the mark. `mark` is its text if `text` is too long for one line.
+    """Write an event's notices inside its transaction: they are committed together, and then the chart mark is set.
+    `facts` are added to the body of webhooks: numbers and names for programs, as JSON values. Their `pools` are those
+    whose charts get the mark. `mark` is the mark's text if `text` is too long for one line.
     """
     enqueue(event, subject, text, facts)
     at, pools = time.time(), (facts or {}).get("pools")
@@ -57,7 +57,7 @@ def _notice(channel: Channel, event: str, subject: str, text: str, facts: JsonOb
 
 @transaction.atomic
 def write_note(pool: Pool, text: str, actor: Actor) -> None:
-    """Write a person's note: to the pool's history, as a mark on the charts, and to the channels."""
+    """Write a person's note to the pool's history, as a mark on the charts, and to the channels."""
     text = text.strip()
     if not 0 < len(text) <= NOTE_MAX:
         raise invalid("text", text, "a note must not be empty or longer than allowed", f"1 to {NOTE_MAX} characters")
@@ -77,7 +77,7 @@ class ChannelTerms:
     url: str
     events: Sequence[str] = ("*",)
     enabled: bool = True
-    words: bool = True  # whether its receivers may read what people wrote
+    words: bool = True  # True if its receivers may read text that people wrote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ def change_channel(row: Channel, change: ChannelEdit, actor: Actor, *, if_match:
         row.refresh_from_db()
         if not row.enabled:
             _give_up(row)
-        # The audit log never contains a URL; it only says that the URL changed.
+        # The audit log never contains a URL, only the fact that it changed.
         url = {} if change.url is None else {"url_changed": True}
         audit.record(actor, "channel.change", f"channel {row.name}", "", before, {**_audited(row), **url})
     return row
@@ -182,7 +182,7 @@ def _checked_events(events: Iterable[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _name_free(name: str) -> Iterator[None]:
-    """Turn a violation of the database's unique constraint on names into an InvalidInput."""
+    """Convert a violation of the database's unique constraint on names to an InvalidInput."""
     try:
         yield
     except IntegrityError:

@@ -1,7 +1,7 @@
 """Sends notices in steps: fleet events become notices, due notices are claimed and sent in the order of their channels,
-and their outcome is stored.
-A claim is a conditional UPDATE that also sets the time of the next attempt. If a process dies while sending, the notice
-is due again after CLAIM, so each notice is sent at least once, and sometimes twice with the same message id.
+and their outcome is stored. A claim is a conditional UPDATE that also sets the time of the next attempt. If a process
+ends while sending, the notice is due again after CLAIM; a notice is therefore sent at least once, and sometimes twice
+with the same message id.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from router.contract.values.json_value import JsonObject
 log = structlog.get_logger(__name__)
 
 PER_CHANNEL = 20  # notices of one channel in a step, sent one after another; channels do not wait for each other
-HOLDS = 3  # failed attempts during which later notices of the channel wait; after that they pass
+HOLDS = 3  # failed attempts during which later notices of the channel wait; later ones then pass
 SEND_S = 10.0  # limit of one attempt
 CLAIM = timedelta(seconds=30)  # longer than two of SEND_S
-RETRY_S = (5, 30, 120, 600, 1800, 3600)  # delay after the first, second … failed attempt; the last one repeats
+RETRY_S = (5, 30, 120, 600, 1800, 3600)  # delays after the first, second … failed attempt; the last one repeats
 GIVEN_UP_AFTER = timedelta(hours=24)
 KEPT = timedelta(days=30)  # how long ended notices are kept
 SETTLED = timedelta(seconds=3)  # age of final events; until then, a transaction with a lower number may still commit
@@ -37,7 +37,7 @@ EVENTS = {State.FAILED: "instance.failed", State.UNREACHABLE: "instance.failed",
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one attempt sends, since no database is used while the event loop runs."""
+    """The data of one attempt; the database is not used while the event loop runs."""
 
     pk: int  # also the order of sending within its channel
     channel: int
@@ -54,7 +54,8 @@ class Message:
 
 
 def step(now: datetime) -> int:
-    """Take one step; return the number of notices attempted. A fleet event that cannot be reported delays no others."""
+    """Take one step. Return the number of notices attempted. A fleet event that cannot be reported does not delay
+    others."""
     try:
         collect_fleet_events(now)
     finally:
@@ -74,7 +75,7 @@ def send_due(now: datetime) -> int:
 
 
 def claim(now: datetime) -> list[Message]:
-    """Claim due notices, in order within each channel. If two processes try, only one gets a notice."""
+    """Claim due notices, in order within each channel. If two processes try, only one of them gets a notice."""
     messages: list[Message] = []
     lost = set()  # channels whose next notice another process has claimed
     for notice in _due(now):
@@ -89,7 +90,7 @@ def claim(now: datetime) -> list[Message]:
 
 
 def _unclaim(message: Message, now: datetime) -> None:
-    """Return a notice that was not tried, because an earlier one failed or took long."""
+    """Return a notice that was not tried, because an earlier one failed or took too long."""
     mine = Notice.objects.filter(pk=message.pk, status=Status.WAITING, attempts=message.attempts)
     mine.update(attempts=F("attempts") - 1, due_at=now)
 
@@ -97,7 +98,7 @@ def _unclaim(message: Message, now: datetime) -> None:
 def _due(now: datetime) -> list[Notice]:
     waiting = Notice.objects.filter(status=Status.WAITING)
     due = waiting.filter(due_at__lte=now)
-    # A notice that kills the process in every attempt has no outcome, so its age ends it.
+    # A notice that ends the process in every attempt has no outcome, so its age ends it.
     tried = due.filter(attempts__gt=0, at__lt=now - GIVEN_UP_AFTER)
     tried.update(status=Status.GIVEN_UP, ended_at=now, outcome="not sent within 24 hours")
     found: list[Notice] = []
@@ -140,7 +141,7 @@ async def send_all(messages: list[Message], now: datetime) -> dict[int, str | Ex
 
 
 async def _send_in_order(messages: list[Message], now: datetime, outcomes: dict[int, str | Exception]) -> None:
-    """Send one notice after another until one fails; none is begun after SEND_S, so that all end before the claim
+    """Send the notices in turn until one fails. None is begun after SEND_S, so that all attempts end before the claim
     expires.
     """
     loop = asyncio.get_running_loop()
@@ -188,7 +189,8 @@ def store(pk: int, outcome: str | Exception, now: datetime) -> None:
 
 
 def _words(outcome: str | Exception) -> str:
-    """Describe the outcome. Of an unexpected exception, only the type is stored, since its text may contain the URL."""
+    """Describe the outcome. For an unexpected exception, only the type is stored, because its text may contain the
+    URL."""
     text = str(outcome) if isinstance(outcome, str | Unsendable) else f"failed: {type(outcome).__name__}"
     return text[:300]
 
@@ -201,7 +203,7 @@ def _log(notice: Notice, outcome: Exception) -> None:
 
 
 def collect_fleet_events(now: datetime) -> None:
-    """Turn failed instances and silent nodes into notices; the cursor moves in the same transaction."""
+    """Convert failed instances and silent nodes to notices; the cursor moves in the same transaction."""
     cursor = Cursor.objects.filter(pk=1).first()
     newest = InstanceEvent.objects.filter(at__lte=now - SETTLED).aggregate(pk=Max("pk"))["pk"] or 0
     if cursor is None:  # at the first step, past events are not sent

@@ -1,4 +1,4 @@
-"""The Notices pages: for administrators, channels and what they were sent; for operators, notes."""
+"""The Notices pages: for administrators, channels and their sent notices; for operators, notes."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -46,7 +46,7 @@ def channels(request: HttpRequest) -> HttpResponse:
     except InvalidInput as error:
         form.refuse(error)
         return _list(request, form)
-    # No redirect, as the secret must not pass through the session.
+    # No redirect, because the secret must not be stored in the session.
     return _list(request, NewChannelForm(initial={"events": ["*"]}), issued={"name": row.name, "secret": secret})
 
 

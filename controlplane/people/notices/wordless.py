@@ -1,4 +1,4 @@
-"""Notices for receivers who may not read what people wrote: the event, names of things and numbers. Pure."""
+"""Notices for receivers who may not read text that people wrote: the event, names of things and numbers. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ is_name = re.compile(NAME).fullmatch
 
 
 def subject_of(subject: str) -> str:
-    """Return the subject; empty if it is a name that a person gave to an object of a kind outside NAMED."""
+    """Return the subject, or an empty text if a person named the object and its kind is not in NAMED."""
     return subject if SUBJECT.fullmatch(subject) else ""
 
 

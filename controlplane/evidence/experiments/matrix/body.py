@@ -71,7 +71,7 @@ class MatrixIn(Strict):
                 name = f"{self.name[:80]}: {trace[:30]} × {load:g}"[:120]
                 yield (
                     index,
-                    # Its parts are valid; only the number of arms may exceed an experiment's limit.
+                    # The parts are valid by themselves; only the number of arms may exceed an experiment's limit.
                     ExperimentIn.model_construct(
                         **shared, name=name, trace=trace, load_factor=load, mode="twin", time_scale=1.0
                     ),

@@ -7,7 +7,7 @@ from fleet.systems.offload import TRANSFER_RATES
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NEURON, NIXL, NONE, TRTLLM
 from router.contract.values.json_value import Json, JsonObject
 
-HEAVY_OF_DESIGN: JsonObject = {"classes.heavy_new_tokens": 20_000}  # set explicitly, as the default may differ
+HEAVY_OF_DESIGN: JsonObject = {"classes.heavy_new_tokens": 20_000}  # set explicitly, because the default may change
 
 
 def connectors(rate: float, store: str) -> Iterator[tuple[str, dict[str, JsonObject]]]:
@@ -60,7 +60,7 @@ OFFLOADS: list[Json] = [
     {
         "name": "conditional offload",
         "strategy": "conditional_offload",
-        # Otherwise nothing would be moved before a first transfer has been measured.
+        # Without this, nothing would be moved before a first transfer has been measured.
         "overrides": {**HEAVY_OF_DESIGN, "strategy.assumed_transfer_gb_per_s": 9.7},
         "fleet": _NIXL,
     },
@@ -70,7 +70,7 @@ FLEET_OF_DESIGN: JsonObject = {"gpu": "h20_sxm", "model_profile": "Qwen3-30B-A3B
 
 
 def on_fleet_of_design(arm: Any) -> JsonObject:
-    """Return the arm with the engines that the design's author measured; its other settings are unchanged."""
+    """Return the arm with the engines that the design's author measured; its other settings stay."""
     fleet = arm.get("fleet", {})
     return {**arm, "fleet": {"replicas": 8, **fleet, "engine": {**FLEET_OF_DESIGN, **fleet.get("engine", {})}}}
 
@@ -97,8 +97,8 @@ _TIER_SIZES = ("dram_gb", "ssd_gb")
 def tiers(
     fleet: Mapping[str, Json], engine: Mapping[str, Json], one: str = "", of_one: Mapping[str, Json] | None = None
 ) -> list[Json]:
-    """Compare HBM alone with four tiers below it. `engine` holds options of all arms; the given sizes of the tiers
-    replace the usual ones. `of_one` holds further options for the arm of the device `one`."""
+    """Compare HBM alone with four tiers below it. `engine` has options for all arms; the given sizes of the tiers
+    replace the usual ones. `of_one` has further options for the arm of the device `one`."""
     arms: list[Json] = []
     for name, below in _BELOW_HBM.items():
         own = {option: engine.get(option, value) for option, value in below.items()}
@@ -111,7 +111,7 @@ def tiers(
 
 def disaggregated(prefills: int, decodes: int, sides: Mapping[str, Json], both: Mapping[str, Json]) -> list[Json]:
     """Compare x prefill and y decode instances with the same number of instances that do both, computing prompts first
-    or in chunks. `sides` holds options of engines that move KV, `both` those of all engines.
+    or in chunks. `sides` has options for engines that move KV, `both` options for all engines.
     """
     moving: JsonObject = {"kv": NEURON, **both, **sides}
     count = prefills + decodes
@@ -147,7 +147,7 @@ def _context_group(name: str, mode: str) -> JsonObject:
 
 
 def presets(store: str = "") -> dict[str, tuple[str, list[Json]]]:
-    """Return name → (what is compared, arms)."""
+    """Return name → (description of the comparison, arms)."""
     over = [_offload(rate, fleet, name) for rate in TRANSFER_RATES for name, fleet in connectors(rate, store)]
     return {
         "design": (

@@ -36,7 +36,7 @@ def start_matrix(asked: MatrixIn, actor: Actor) -> Matrix:
 
 def _settled(asked: MatrixIn, actor: Actor) -> list[Experiment]:
     cells, problems = [], dict[tuple[str, str], Problem]()
-    kept: dict[str, str] = {}  # recorded traffic keeps growing, so every load replays the copy that the first load made
+    kept: dict[str, str] = {}  # recorded traffic keeps growing, so every load replays the copy made for the first load
     for index, cell in asked.cells():
         try:
             given = cell.model_copy(update={"trace": kept.get(cell.trace, cell.trace)})
@@ -54,7 +54,7 @@ def _settled(asked: MatrixIn, actor: Actor) -> list[Experiment]:
 
 
 def cancel_matrix(matrix: Matrix, actor: Actor, *, if_match: str | None = None) -> int:
-    """Cancel the matrix; return the number of cells that were stopped. Raise ChangedMeanwhile."""
+    """Cancel the matrix. Return the number of cells that were stopped. Raise ChangedMeanwhile."""
     with _held(matrix, if_match) as matrix:
         found = [cell for cell in matrix.cells.all() if jobs.cancel(cell, actor.name, cancelled_by=actor.name)]
         for cell in found:
@@ -69,7 +69,7 @@ def _held(matrix: Matrix, if_match: str | None) -> AbstractContextManager[Matrix
 
 
 def resume_matrix(matrix: Matrix, actor: Actor, *, if_match: str | None = None) -> int:
-    """Queue failed and cancelled cells again, keeping their finished runs; return their number. Raise
+    """Queue failed and cancelled cells again, keeping their finished runs. Return their number. Raise
     ChangedMeanwhile."""
     now = timezone.now()
     with _held(matrix, if_match) as matrix:

@@ -1,4 +1,4 @@
-"""Summarizes a matrix's cells: values of every metric by class and arm, and which arms are best or tied."""
+"""Summarizes a matrix's cells: the values of every metric by class and arm, and the arms that are best or tied."""
 
 import math
 from collections import Counter
@@ -38,7 +38,7 @@ def of_results(results: Results) -> CellSummary:
 
 
 def of_cell(cell: Experiment) -> CellSummary:
-    """Return the cell's summary. An older one gets the marks that its page shows, recomputed from its stored
+    """Return the cell's summary. For an older one, the marks that its page shows are recomputed from its stored
     results."""
     summary = msgspec.convert(cell.summary, CellSummary)
     if not cell.summary or summary.schema >= FIRST_JUDGED_JOINTLY:
@@ -52,7 +52,8 @@ def of_cell(cell: Experiment) -> CellSummary:
 
 @lru_cache(maxsize=1024)
 def _judged_again(path: Path, _changed_at: int) -> CellSummary | None:
-    """Return the summary of stored results, without values if an older version stored them; None if unreadable."""
+    """Return the summary of stored results; it has no values if an older version stored them, and is None if they are
+    unreadable."""
     kept = assemble.read(path)
     if kept is None:
         return None
@@ -118,7 +119,7 @@ def heat(cells: Sequence[Experiment], request_class: str, metric: str) -> list[H
     return rows
 
 
-Column = tuple[Mapping[str, float | None], Sequence[str]]  # values by arm, and the arms that are best or tied
+Column = tuple[Mapping[str, float | None], Sequence[str]]  # (values by arm, arms that are best or tied)
 
 
 def _column(cell: Experiment, request_class: str, metric: str) -> Column:
@@ -138,7 +139,7 @@ def _heat_cell(
 
 
 def _shade(value: float | None, known: Sequence[float], better: str) -> int:
-    """Return the shade by how much worse the value is than the best of its cell: up to 5 %, 20 %, 50 %, 100 %, more."""
+    """Return the shade by how much worse the value is than the cell's best: up to 5 %, 20 %, 50 %, 100 %, more."""
     if value is None or not better or len(known) < 2:
         return 0
     best = min(known) if better == "lower" else max(known)

@@ -1,4 +1,4 @@
-"""The modes of an experiment: one file each, registered here in one line."""
+"""The modes of an experiment: one file each, registered here with one line."""
 
 from controlplane.evidence.experiments.modes.mode import Mode
 from controlplane.evidence.experiments.modes.replay import REPLAY

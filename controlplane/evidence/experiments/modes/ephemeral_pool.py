@@ -1,4 +1,5 @@
-"""The ephemeral pool of a run: configured like the pool under test, started cold, served by the live routers."""
+"""The ephemeral pool of a run: configured like the pool under test, started with cold caches, served by the live
+routers."""
 
 import asyncio
 import json
@@ -34,11 +35,11 @@ TRIES = 3  # failed starts of one instance after which the run fails
 SAMPLE_TOKENS = 2_000
 LARGEST = 16 * 1024 * 1024  # largest answer of an engine, bytes
 MOST_CONTEXT_TOKENS = 100_000_000
-NO_ANSWER = (OSError, httpx.HTTPError, ValueError)  # The engine is unreachable, or its answer is not HTTP or JSON.
+NO_ANSWER = (OSError, httpx.HTTPError, ValueError)  # The engine is unreachable, or its answer is not HTTP or JSON
 
 
 def set_up(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> Pool:
-    """Start the pool and publish the policy of the arm; return once the routers can send requests to it."""
+    """Start the pool and publish the arm's policy. Return once the routers can send requests to the pool."""
     kept = provenance.fleet_of(experiment, arm.name)
     if kept is None:
         raise RunFailed(NO_RECORD)
@@ -60,7 +61,7 @@ def set_up(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> 
 
 
 def put_policy(run: Run, arm: Arm) -> None:
-    """Publish the arm's policy, and again if Redis has lost it."""
+    """Publish the arm's policy; publish it again if Redis has lost it."""
     value = PolicyValue(
         pool=run.pool_name,
         policy=arm.policy or arm.strategy,
@@ -83,7 +84,7 @@ def tear_down(pool_name: str) -> None:
 
 
 def _wait_for_earlier(run: Run, heartbeat: Heartbeat) -> None:
-    """Wait until earlier ephemeral pools are gone: two at once would share the machine."""
+    """Wait until earlier ephemeral pools are removed, because two at the same time would share the machine."""
     end = time.monotonic() + GONE_S
     earlier = Pool.objects.exclude(ephemeral_owner="").filter(name__startswith=of_experiment(run.experiment_id))
     while earlier.exclude(name=run.pool_name).exists() and time.monotonic() < end:
@@ -120,7 +121,7 @@ def _log(instance: Instance | None) -> str:
 
 
 def _wait_for_routers(pool: Pool, version: int, heartbeat: Heartbeat) -> None:
-    """Wait until every live router runs the version of the arm and knows the instances."""
+    """Wait until every live router runs the arm's version and knows the instances."""
     end = time.monotonic() + ROUTERS_S
     while True:
         names = live_routers()
@@ -150,7 +151,7 @@ def router_urls() -> list[str]:
 
 
 def context_tokens(pool: Pool) -> int:
-    """Return the model's context window as its engine reports it, or else CONTEXT_TOKENS."""
+    """Return the model's context window as reported by its engine, or else CONTEXT_TOKENS."""
     try:
         listed = _json_of(_first(pool), "/v1/models", timeout_s=10)["data"]
         window = int(listed[0].get("max_model_len") or CONTEXT_TOKENS)
@@ -160,7 +161,7 @@ def context_tokens(pool: Pool) -> int:
 
 
 def bytes_per_token(pool: Pool) -> float:
-    """Return the bytes per token, given by the kind or measured with the engine's tokenizer."""
+    """Return the bytes per token, stated by the kind or measured with the engine's tokenizer."""
     known = KINDS[pool.kind].bytes_per_token
     if known is not None:
         return known
@@ -176,12 +177,12 @@ def bytes_per_token(pool: Pool) -> float:
 
 
 def _json_of(instance: Instance, path: str, body: Any = None, *, timeout_s: float) -> Any:
-    """Return the JSON answer of an engine. Raises an error of NO_ANSWER."""
+    """Return the JSON answer of an engine. Raise an error of NO_ANSWER."""
     return json.loads(asyncio.run(_answer_of(instance, path, body, timeout_s)))
 
 
 async def _answer_of(instance: Instance, path: str, body: Any, timeout_s: float) -> bytes:
-    """Return the body, cut off above LARGEST so that it is not JSON any more. Redirects are not followed."""
+    """Return the body; above LARGEST it is cut off and therefore no longer JSON. Redirects are not followed."""
     found, transport = bytearray(), EngineTransport(instance.url, instance.engine_key, certificates=instance.tls)
     async with (
         asyncio.timeout(timeout_s),
@@ -204,7 +205,7 @@ def _first(pool: Pool) -> Instance:
 
 
 def endpoint_names(pool: Pool) -> list[str]:
-    """Return the endpoints' names as they appear in answers: each data-parallel rank has its own name."""
+    """Return the endpoints' names in answers: each data-parallel rank has its own."""
     rows = pool.instances.order_by("ordinal")
     return [name for row in rows for name in endpoints(row.name, row.facts.dp)]
 
@@ -219,7 +220,7 @@ def owner_of(run: Run) -> str:
 
 
 def remove_abandoned() -> None:
-    """Remove the pools of ended runs whose worker died before it could."""
+    """Remove the pools of ended runs whose worker was lost before it could remove them."""
     with tries() as attempt:
         for pool in Pool.objects.exclude(ephemeral_owner="").filter(removed=False):
             with attempt(f"pool {pool.name}"):

@@ -1,5 +1,5 @@
-"""GPU use during a replay: what nodes report with each heartbeat, in a file that grows with the run.
-The use of a whole GPU counts, whatever else runs on it.
+"""GPU use during a replay: the nodes' reports with each heartbeat, in a file that grows during the run. The use of a
+whole GPU counts, whatever else runs on it.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from fleet.models import Node
 from fleet.snapshot import node_views
 
 STEP_S = 5.0  # reporting interval of nodes
-MOST_POINTS = 720  # points per GPU; beyond this, every second point is dropped, including later ones
+MOST_POINTS = 720  # points per GPU; when they are exceeded, every second point is dropped, also of those that follow
 NONE = "no GPU on this node"
 
 
@@ -39,8 +39,8 @@ class GpusOverTime(Struct, frozen=True):
 
 @dataclass(slots=True)
 class GpuSeries:
-    """The growing series of a GPU. `points` holds seconds after the start (wall clock), busy share of the time,
-    bytes in use."""
+    """The growing series of a GPU. `points` has (seconds after the start by wall clock, busy share of the time, bytes
+    in use)."""
 
     name: str
     memory_bytes: int
@@ -101,7 +101,7 @@ class GpuUse:
 
 
 def described(facts: RunFacts) -> str:
-    """Format GPU use for the table of runs: `gpu-1/0: mean 45 %, peak 90 %`, or say why there is none."""
+    """Format GPU use for the table of runs: `gpu-1/0: mean 45 %, peak 90 %`, or the reason why there is none."""
     if not (use := facts.gpu_use):
         return "–"
     gpus = [f"{name}: mean {shown(one.mean, '%')}, peak {shown(one.peak, '%')}" for name, one in use.gpus.items()]

@@ -28,7 +28,7 @@ from fleet.models import Pool
 from router.contract.values.problem import Problem
 
 LOOK_S = 0.25
-OVERHEAD_S = 12.0  # time to start and remove a run's pool
+OVERHEAD_S = 12.0  # time to start and to remove a run's pool
 
 
 def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> None:
@@ -71,8 +71,8 @@ def _play(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> N
 
 
 def _watch(thread: ReplayThread, run: Run, arm: Arm, heartbeat: Heartbeat) -> None:
-    """Beat during the replay, store the GPU use, publish the policy again if Redis lost it, and stop on a
-    cancellation."""
+    """Send heartbeats during the replay, store the GPU use, publish the policy again if Redis lost it, and stop if the
+    run is cancelled."""
     thread.start()
     began = kept = time.monotonic()
     gpus = GpuUse(tuple(run.measured.nodes or ()), run.gpu_path)

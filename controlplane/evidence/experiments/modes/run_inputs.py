@@ -1,4 +1,4 @@
-"""The parts of a run that all modes share: its inputs, and the mark that it was performed."""
+"""The parts of a run shared by all modes: its inputs, and the mark that it was performed."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def load_trace(experiment: Experiment, seed: int) -> LoadedTrace:
 
 
 def requests_of(experiment: Experiment, requests: tuple[TraceRequest, ...], context: int) -> list[TraceRequest]:
-    """Return the requests in the window, at the load factor. A higher load plays the same window in less time."""
+    """Return the requests in the window, at the load factor. At a higher load, the same window takes less time."""
     within = registry.window(requests, experiment.duration_s, context)
     if not within:
         raise RunFailed(f"no request of {experiment.trace} begins in its first {experiment.duration_s:g} s and fits")
@@ -52,8 +52,8 @@ def begin(run: Run, total: int, facts: RunFacts) -> None:
 
 
 def performed(run: Run) -> None:
-    """Mark the run as performed, with its facts. Every request has its record by then, so a worker that dies later
-    loses nothing."""
+    """Mark the run as performed, with its facts. By then, every request has its record, so a worker that is lost later
+    loses no data."""
     run.facts["records_sha256"] = provenance.records_sha256(run)
     of_this_start(run).update(facts=run.facts)
 

@@ -92,7 +92,7 @@ def model_of(experiment: Experiment, arm: Arm) -> Modelled:
 
 
 def context_tokens(fleet: TwinFleet) -> int:
-    """Return the context window that all instances have."""
+    """Return the largest context window that all instances have in common."""
     return min(model.window or min(CONTEXT_TOKENS, model.kv_tokens) for model in fleet.instances.values())
 
 

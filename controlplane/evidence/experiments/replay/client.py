@@ -14,12 +14,12 @@ from router.contract.net.addresses import ENGINES
 from router.contract.net.http_client import HttpClientProtocol
 from router.contract.net.outgoing import connect
 
-KEEP_BYTES = 4_096  # kept end of a response: a stream's usage chunk or an error's JSON
+KEEP_BYTES = 4_096  # bytes kept from the end of a response: a stream's usage chunk or an error's JSON
 IDLE_KEPT = 256
 
 
 class NoAnswer(Exception):
-    """The server could not be reached, or the connection ended before the answer did."""
+    """The server could not be reached, or the connection ended before the answer was complete."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class ReplayAnswer:
     sent_at: float
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)  # names in lower case
-    first_at: float = 0.0  # first content of a stream, else first byte of the body; 0 without any
+    first_at: float = 0.0  # first content of a stream, otherwise first byte of the body; 0 without any
     last_at: float = 0.0  # time of the last byte
     tail: bytearray = field(default_factory=bytearray)  # the last `keep` bytes or more
 
@@ -108,7 +108,8 @@ class ReplayClient:
                 try:
                     return await self._exchange(connection, message, keep)
                 except NoAnswer:
-                    if not connection.stale:  # only with a stale connection is it certain that the server got nothing
+                    # Only if the connection was stale is it certain that the server received nothing
+                    if not connection.stale:
                         raise
             return await self._exchange(await self._connect(), message, keep)
 
@@ -131,7 +132,7 @@ class ReplayClient:
     async def _exchange(self, connection: _ReplayConnection, message: bytes, keep: int) -> ReplayAnswer:
         try:
             return await connection.exchange(message, keep)
-        finally:  # After a cancellation, closing the connection tells the server to stop.
+        finally:  # After a cancellation, closing the connection makes the server stop.
             if connection.finish() and len(self._idle) < IDLE_KEPT:
                 self._idle.append(connection)
             else:

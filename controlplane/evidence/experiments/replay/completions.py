@@ -89,7 +89,7 @@ def _usage_of(reported: JsonObject | None) -> CompletionUsage:
 
 
 def _places(details: CompletionPromptDetails) -> tuple[int, int, int, int] | None:
-    """Return cached tokens by place; tokens in none of the tiers came from elsewhere."""
+    """Return cached tokens by place; tokens in none of the tiers are from elsewhere."""
     tiers = details.cached_tokens_details
     if tiers is None or tiers == CachedTiers():
         return None

@@ -1,4 +1,4 @@
-"""Demo traffic: endless agentic sessions through a router, in a closed loop with think times."""
+"""Demo traffic: an endless series of agentic sessions through a router, in a closed loop with think times."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from controlplane.evidence.traces.generated import BLOCK_TOKENS, Turn, session_t
 from controlplane.evidence.traces.types import TraceRequest
 
 SESSIONS = 48
-FIRST_STARTS_S = 1.5  # interval between the first sessions, so that every class occurs within seconds
+FIRST_STARTS_S = 1.5  # interval between the first sessions, so that requests of every class occur within seconds
 AWAY_S = 2.0  # pause before the next attempt if the router does not answer
 
 
@@ -28,13 +28,13 @@ class Demo:
     """The traffic of one process."""
 
     client: ReplayClient
-    model: str  # model to ask for; empty: the first model that the router lists
+    model: str  # model to request; empty: the first model listed by the router
     seed: int
     numbers: Iterator[int] = field(default_factory=count)  # session numbers, in order of start
     sent: int = 0
     answered: int = 0
-    first: str = ""  # the first model that the router lists, once known
-    trouble: str = ""  # the last trouble reported, so that an outage takes one line
+    first: str = ""  # the first model listed by the router, once known
+    trouble: str = ""  # the last trouble reported, so that an outage takes only one line
 
 
 async def run(url: str, sessions: int = SESSIONS, seed: int = 1, model: str = "") -> None:
@@ -46,7 +46,7 @@ async def run(url: str, sessions: int = SESSIONS, seed: int = 1, model: str = ""
 
 
 async def _sessions_in_turn(demo: Demo, slot: int) -> None:
-    """Run one session after another, with a pause between them."""
+    """Run sessions one after another, with pauses in between."""
     await asyncio.sleep(slot * FIRST_STARTS_S)
     pause = random.Random(f"{demo.seed}:pause:{slot}")  # noqa: S311 - traffic, not secrets
     while True:
@@ -58,7 +58,7 @@ async def _sessions_in_turn(demo: Demo, slot: int) -> None:
 
 
 async def _ask(demo: Demo, number: int, index: int, turn: Turn) -> None:
-    """Send one turn, repeatedly while no instance accepts it."""
+    """Send one turn, and repeat it while no instance accepts it."""
     session = f"agent-{demo.seed}-{number}"
     request = TraceRequest(
         index, 0.0, session, turn.input_tokens, turn.output_tokens, turn.blocks, BLOCK_TOKENS, turn.think_s
@@ -72,7 +72,7 @@ async def _ask(demo: Demo, number: int, index: int, turn: Turn) -> None:
 
 
 async def _send(demo: Demo, session: str, prompt: str, output_tokens: int) -> str:
-    """Send the request once; return why it must be sent again, empty if it was answered."""
+    """Send the request once. Return why it must be sent again, or an empty text if it was answered."""
     try:
         model = demo.model or demo.first or await first_model(demo.client)
         demo.first = demo.first or model
@@ -93,7 +93,7 @@ async def _send(demo: Demo, session: str, prompt: str, output_tokens: int) -> st
 
 
 async def first_model(client: ReplayClient) -> str:
-    """Return the first model that the router lists. Raise NoAnswer if it lists none."""
+    """Return the first model listed by the router. Raise NoAnswer if it lists none."""
     answer = await client.request("GET", "/v1/models", keep=1 << 16, timeout_s=10)
     with contextlib.suppress(orjson.JSONDecodeError, LookupError, TypeError):
         return str(orjson.loads(bytes(answer.tail))["data"][0]["id"])
@@ -101,7 +101,7 @@ async def first_model(client: ReplayClient) -> str:
 
 
 def _tell(demo: Demo, trouble: str) -> str:
-    """Print a change between working and failing once; return `trouble`."""
+    """Print a change between working and failing once. Return `trouble`."""
     if bool(trouble) != bool(demo.trouble):
         print(f"demo traffic: {'waiting: ' + trouble if trouble else 'flowing'}", flush=True)
     demo.trouble = trouble
@@ -124,6 +124,6 @@ def main(url: str, sessions: int, seed: int, model: str = "") -> int:
     return 0
 
 
-# `manage.py up` starts this module instead of `manage.py demo_traffic`, as it takes 30 MB less without Django.
+# `manage.py up` starts this module instead of `manage.py demo_traffic`, because it takes 30 MB less without Django.
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1], SESSIONS, seed=1, model=sys.argv[2]))

@@ -12,7 +12,7 @@ from controlplane.evidence.experiments.replay.prompts import PromptWriter
 from controlplane.evidence.experiments.results.records import Record, cached_by_place
 from controlplane.evidence.traces.types import TraceRequest
 
-ANSWER_LIMIT_S = 1_800.0  # limit per response, engine time
+ANSWER_LIMIT_S = 1_800.0  # limit per response, in the engine's time
 ANSWER_LIMIT_LEAST_S = 60.0  # shortest limit, wall clock
 
 
@@ -22,13 +22,13 @@ class OfferedLoad:
 
     requests: Sequence[TraceRequest]  # sorted by arrival
     pacing: str  # "timestamps" or "closed_loop"
-    duration_s: float  # time after which no request begins in a closed loop
+    duration_s: float  # time after which a closed loop begins no request
     time_scale: float
     model: str
     writer: PromptWriter
     headers: Mapping[str, str] = field(default_factory=dict)
     classes: Mapping[int, str] = field(default_factory=dict)  # class by request index
-    request_ids: str = "replay"  # prefix of x-request-id; the request's index follows
+    request_ids: str = "replay"  # prefix of x-request-id, followed by the request's index
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class _Play:
         return self.start + at_s / self.load.time_scale
 
     def client_of(self, request: TraceRequest) -> ReplayClient:
-        """Return the client for the request's router: all turns of a session go to one router, as with a sticky load
+        """Return the client for the request's router: all turns of a session use one router, as with a sticky load
         balancer."""
         key = sum(request.session.encode()) if request.session else request.index
         return self.clients[key % len(self.clients)]
@@ -60,9 +60,8 @@ class _Play:
 async def play(
     load: OfferedLoad, urls: Sequence[str], append: Callable[[Record], None], progress: ReplayProgress | None = None
 ) -> None:
-    """Send all requests and wait for the responses; each finished request is appended at once.
-
-    Errors of single requests become records; an exception of `append` ends the replay.
+    """Send all requests and wait for the responses; each finished request is appended at once. Errors of single
+    requests become records; an exception of `append` ends the replay.
     """
     clients = [ReplayClient(url) for url in urls]
     run = _Play(load, clients, append, progress or ReplayProgress(), time.perf_counter() + 0.05)
@@ -177,7 +176,7 @@ def per_token(first: float | None, whole: float | None, tokens: int | None) -> f
     """Return the seconds per token after the first; None if not measured."""
     if first is None or whole is None or not tokens or tokens < 2:
         return None
-    # A response that came in one read says nothing about the engine's speed.
+    # A response that arrived in one read says nothing about the engine's speed.
     if whole <= first:
         return None
     return (whole - first) / (tokens - 1)

@@ -1,5 +1,5 @@
-"""Prompts with a trace's lengths and prefix identity: equal block ids give equal texts.
-A three-letter word and its space are four bytes: one token for the sim's tokenizer, and about one for a real tokenizer.
+"""Prompts with a trace's lengths and prefix identity: equal block ids give equal texts. A three-letter word and its
+space are four bytes, which make one token for the sim's tokenizer, and about one for a real tokenizer.
 """
 
 import hashlib
@@ -26,8 +26,8 @@ WORDS = tuple(b" " + word.encode() for word in _WORDS.split())  # a word for eac
 
 @lru_cache(maxsize=4_096)
 def text_of(key: str, size: int) -> bytes:
-    """Return `size` bytes of words that depend only on `key`; a shorter text with the same key is a prefix of a
-    longer one."""
+    """Return `size` bytes of words that depend only on `key`; a shorter text is a prefix of a longer one with the same
+    key."""
     words = -(-size // WORD_BYTES)
     digest = hashlib.shake_128(key.encode()).digest(words)
     return b"".join(map(WORDS.__getitem__, digest))[:size]

@@ -1,4 +1,4 @@
-"""Runs a replay in a thread with its own event loop, which the caller can watch and stop."""
+"""Runs a replay in a thread with its own event loop; the caller can watch and stop it."""
 
 import asyncio
 import contextlib
@@ -66,8 +66,8 @@ class ReplayThread:
         self._thread.join(STOP_S)
 
     def finish(self) -> ReplayFacts:
-        """Return the measurements, or raise the error that ended the replay, such as OSError if a record could not
-        be written."""
+        """Return the measurements. Raise the error that ended the replay, such as OSError if a record could not be
+        written."""
         self._thread.join()
         if self._error is not None:
             raise self._error

@@ -10,7 +10,7 @@ from controlplane.evidence.experiments.results.types import Results
 from fleet.jobs import DONE, ENDED
 from router.contract.values.problem import invalid
 
-MOST = 6  # arms distinguishable in a chart
+MOST = 6  # arms that can be told apart in a chart
 
 
 def chosen(asked: Sequence[str]) -> list[tuple[Experiment, str]]:
@@ -42,7 +42,7 @@ def _chosen(text: str, index: int) -> tuple[Experiment, str]:
 
 
 def _load(experiment: Experiment) -> tuple[str, float, float, str] | None:
-    """Return the load that was played, without the seeds, as only seeds common to both are paired."""
+    """Return the load that was played, without the seeds, because only seeds common to both are paired."""
     record = provenance.record_of(experiment)
     if record is None:
         return None

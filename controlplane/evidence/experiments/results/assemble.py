@@ -44,11 +44,11 @@ from fleet.systems.prices import Prices, per_million
 from router.contract import ranks
 
 SCHEMA = 7
-LARGE = 2**20  # bytes of records above which results are computed beside the web process
+LARGE = 2**20  # bytes of records above which results are computed in another process than the web process
 UNKNOWN = (None, None)
 
 
-# The stored results of an experiment: numbers that have been shown stay the same, unless they were wrong
+# The stored results of an experiment: numbers that have been shown do not change, unless they were wrong
 FIRST_KEPT = 3  # first version kept; older results had other statistics
 FIRST_PRICED_BY_INSTANCE = 6  # older results priced each data-parallel rank as a whole instance
 FIRST_JUDGED_JOINTLY = 7  # older results judged each metric separately
@@ -113,7 +113,7 @@ def _has_ranks(arm: Any) -> bool:
 
 
 def _is_by_cost(row: Any, arms: set[str]) -> bool:
-    """Return whether the row was judged by cost in one of these arms; a row without an arm is judged in every arm."""
+    """Return whether the row was judged by cost in one of these arms; a row without an arm covers every arm."""
     named = {row.get("arm"), row.get("relative_to")} - {"", None}
     return row.get("metric") in COSTS and not (row.get("arm") and arms.isdisjoint(named))
 
@@ -125,8 +125,8 @@ def _without(part: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 def of_arm(
     fleet: RecordedFleet | None, endpoints: Collection[str], output_tokens_per_s: float | None, prices: Prices
 ) -> tuple[float | None, float | None]:
-    """Return (tokens per GPU and second, dollars per million tokens); None without GPUs, and for options that are no
-    longer known."""
+    """Return (tokens per GPU and second, dollars per million tokens); None without GPUs, and for options that no longer
+    exist."""
     if fleet is None or not output_tokens_per_s:
         return UNKNOWN
     try:
@@ -142,7 +142,7 @@ def of_arm(
 
 def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) -> Results:
     """Return the results of every arm, with differences once the experiment has ended; cached until a run changes.
-    `beat` is called every second or two, and may raise to stop the computation."""
+    `beat` is called every second or two, and may raise an exception to stop the computation."""
     runs = list(experiment.runs.all())
     signature = [SCHEMA, experiment.status, [[run.pk, run.status] for run in runs], [_file(run).size for run in runs]]
     path = path_of(experiment)
@@ -209,7 +209,7 @@ def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] =
 
 
 def _figures(arms: Sequence[str], files: Sequence[RunFile], slo: Slo) -> FiguresOfArms:
-    """Compute the figures, beside the web process if a page needs many records. Raise Busy."""
+    """Compute the figures; for a page with many records, in a process beside the web process. Raise Busy."""
     if sum(each.size for each in files) > LARGE:
         return computing.computed_once(figures.figures, arms, files, slo)
     return figures.figures(arms, files, slo)
@@ -222,7 +222,7 @@ def _compared(
     expected: Sequence[Expectation],
     beat: Callable[[], None],
 ) -> ArmComparison:
-    """Compare the arms; for a page, the resampling happens beside the web process. Raise Busy."""
+    """Compare the arms; for a page, the resampling is done in a process beside the web process. Raise Busy."""
     if computing.ASKER.get() is None:
         return figures.compared(arms, files, slo, expected, beat)
     return computing.computed(figures.compared, arms, files, slo, expected)

@@ -1,4 +1,4 @@
-"""Reads KV usage over time, recorded by runs in the twin, and GPU use, recorded by replays."""
+"""Reads KV usage over time, which runs in the twin record, and GPU use, which replays record."""
 
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ def _fullest(instances: dict[str, InstanceKv], limit: int) -> list[InstanceUse]:
 
 
 def gpu_use_of(experiment: Experiment, arm: str, seed: int | None) -> list[RunGpus]:
-    """Return the GPU use of each run that recorded it, and why some nodes have no values."""
+    """Return the GPU use of each run that recorded it, and the reasons why some nodes have no values."""
     kept = [(run, _read(run.gpu_path, GpusOverTime)) for run in _runs(experiment, arm, seed)]
     return [
         RunGpus(
@@ -106,7 +106,7 @@ def gpu_map_of(experiment: Experiment, seed: int) -> list[RunUse]:
 
 
 def _evenly(at_s: list[float], values: list[float], step_s: float) -> list[float | None]:
-    """Return the newest value at the end of each step; None if it is older than two steps, as the node did not
+    """Return the newest value at the end of each step; None if it is older than two steps, because the node did not
     report."""
     ends = [step_s * (number + 1) for number in range(int(at_s[-1] // step_s) + 1)]
     newest = [(end, bisect_left(at_s, end) - 1) for end in ends]

@@ -1,6 +1,6 @@
-"""The metrics of an experiment: what each means, how it is computed, and what its intervals are based on. Pure.
-A metric is one entry here; results, comparisons, expectations, pages, reports and REST derive from it. Only metrics of
-whole runs are computed elsewhere (summarize.run_results and economics), as they need more than the requests.
+"""The metrics of an experiment: their meaning, their computation, and the basis of their intervals. Pure. A metric is
+one entry here; results, comparisons, expectations, pages, reports and REST derive from it. Only metrics of whole runs
+are computed elsewhere (summarize.run_results and economics), because they need more than the requests.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -34,7 +34,8 @@ class Ratio:
     answered."""
 
     part: Part  # (numerator, denominator) of one request
-    total: Callable[[Collection[Sequence[Record]]], float] | None = None  # from the runs, instead of the denominator
+    # Computed from the runs, in place of the denominator
+    total: Callable[[Collection[Sequence[Record]]], float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,10 @@ class Metric:
     better: Literal["lower", "higher", ""]
     value: Value | None = None  # value for one class; None for a metric of whole runs only
     ratio: Ratio | None = None  # basis of its intervals
-    quantile: tuple[str, float] | None = None  # latency and share, whose intervals are bootstrapped
+    quantile: tuple[str, float] | None = None  # latency and share; intervals of such a quantile are bootstrapped
     optional: bool = False  # known only with an SLO or in a simulation
     needs_slo: bool = False
-    marked: bool = True  # False: there is no best arm for it
+    marked: bool = True  # False: no arm is marked as the best
 
     @property
     def per_class(self) -> bool:
@@ -99,7 +100,8 @@ def _ttft_share(key: str, title: str, field: str) -> Metric:
 
 
 def _within_slo(of: ClassRequests) -> float | None:
-    """Return the share of requests within the SLO. Refused and failed requests and client errors count as outside."""
+    """Return the share of requests within the SLO. Refused requests, failed requests and client errors count as
+    outside."""
     counted = len(of.records) - of.count("cancelled")
     return round(_good(of) / counted, 6) if of.slo and counted and of.took_s else None
 
@@ -159,7 +161,7 @@ _ALL = (
         "higher",
         _hit_ratio,
         Ratio(_hit),
-        marked=False,  # a split that transfers every prompt has 100 % and saves nothing
+        marked=False,  # a split that transfers every prompt reaches 100 % and saves nothing
     ),
     Metric("n", "Requests", "", "", lambda of: len(of.records)),
     Metric("ok", "Answered", "", "", lambda of: of.count("ok")),
@@ -171,6 +173,6 @@ _ALL = (
     Metric("tokens_per_gpu_s", "Output tokens per GPU-second", "tokens/s", "higher"),
     Metric("dollars_per_million", "Cost", "$ / M output tokens", "lower"),
 )
-# What a comparison is about: the metrics in its sentence and plot, judged jointly
+# The subject of a comparison: the metrics in its sentence and plot, judged jointly
 MAIN = ("ttft_p50_ms", "ttft_p90_ms", "tpot_p50_ms", "tpot_p90_ms", "e2e_p50_ms", "e2e_p90_ms", "within_slo")
 METRICS: dict[str, Metric] = {metric.key: metric for metric in _ALL}

@@ -1,4 +1,5 @@
-"""Records of finished requests. Each is written as a line when its request ends, so a killed worker loses none."""
+"""Records of finished requests. Each is written as a line when its request ends, so none is lost if the worker is
+killed."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,18 +19,18 @@ class Record:
 
     index: int  # index in the trace
     session: str
-    sent_s: float  # time after the start
+    sent_s: float  # time since the start
     late_wall_ms: float  # delay of the sending
     input_tokens: int  # length in the trace
     ttft_ms: float | None
-    tpot_ms: float | None  # None for a single token, or if all tokens came at once
+    tpot_ms: float | None  # None for a single token, or if all tokens arrived at once
     e2e_ms: float | None
     prompt_tokens: int | None  # as counted by the engine
     cached_tokens: int | None
     output_tokens: int | None
     instance: str
     routed_class: str  # class assigned by the router
-    trace_class: str  # class by an unbounded cache, so the same in every arm
+    trace_class: str  # class with an unbounded cache, and therefore the same in every arm
     policy_version: str
     status: int  # HTTP status, 0 without an answer
     outcome: (
@@ -37,14 +38,14 @@ class Record:
     )
     error: str
     # Parts of the TTFT; unknown in a replay
-    queue_ms: float | None = None  # time in the queues of the router and the engine
+    queue_ms: float | None = None  # time spent in the queues of the router and the engine
     kv_ms: float | None = None  # wait for KV from another instance, a store or a tier
-    prefill_ms: float | None = None  # remaining time: computing, and the engine's API
+    prefill_ms: float | None = None  # remaining time: computation, and the engine's API
     # `cached_tokens` by place; unknown in a replay if the engine does not report it
     cached_device: int | None = None
     cached_host: int | None = None
     cached_disk: int | None = None
-    cached_pulled: int | None = None  # tokens from another instance, or a store that instances share
+    cached_pulled: int | None = None  # tokens from another instance, or from a store shared by instances
 
 
 def cached_by_place(tokens: Sequence[int]) -> dict[str, int]:
@@ -60,7 +61,7 @@ TYPES: dict[str, type] = {
 
 
 class Appender:
-    """Appends each record with a single write(), which survives if this process is killed."""
+    """Appends each record with a single write(), so that records survive if this process is killed."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +94,8 @@ def _parsed(line: bytes) -> Record | None:
 
 
 # Service levels: limits in ms within which an answer counts
-Slo = Mapping[str, Mapping[str, float]]  # class → ttft_ms, tpot_ms, e2e_ms; "all" for classes without their own
+# Class → ttft_ms, tpot_ms, e2e_ms; "all" for classes without limits of their own
+Slo = Mapping[str, Mapping[str, float]]
 
 NO_SLO: Slo = {}
 

@@ -42,7 +42,7 @@ def balance(records: Sequence[Record], instances: Sequence[str]) -> tuple[float 
 
 
 def output_tokens_per_s(records: Sequence[Record]) -> float | None:
-    """Return the rate from the first request to the last answer, in the time of the engine."""
+    """Return the rate from the first request to the last answer, in the engine's time."""
     ended = [r.sent_s + (r.e2e_ms or 0.0) / 1000 for r in records if r.outcome == "ok"]
     if not ended:
         return None
@@ -58,7 +58,7 @@ def came_at_once(records: Sequence[Record]) -> int:
 def run_results(
     records: Sequence[Record], instances: Sequence[str], slo: Slo = NO_SLO, spans: Sequence[float] = ()
 ) -> WholeRunResults:
-    """Return the results of the records of one run, or of several that took `spans`."""
+    """Return the results of the records of one run, or of several runs that took `spans`."""
     took = sum(spans) or seconds(records)
     evenness, tokens = balance(records, instances)
     return {
@@ -81,8 +81,8 @@ def value_of(arm: WholeRunResults, request_class: str, metric: str) -> float | N
 
 
 def levels(results: Results, request_class: str) -> dict[tuple[str, str], float | None]:
-    """Return (arm, metric) → the value over the compared requests, infinite if a quantile falls on unanswered ones.
-    For a metric that is not compared, all requests of the arm count."""
+    """Return (arm, metric) → the value over the compared requests, infinite if a quantile is among unanswered ones. For
+    a metric that is not compared, all requests of the arm count."""
     known = {
         (arm["name"], metric.key): value_of(arm, request_class, metric.key)
         for arm in results["arms"]

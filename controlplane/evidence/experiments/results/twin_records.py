@@ -9,7 +9,7 @@ from msgspec import Struct
 from controlplane.evidence.experiments.results.records import Record, cached_by_place
 from controlplane.evidence.twin.simulation.types import Simulated, TwinOutcome
 
-STATUS = {"ok": 200, "client_error": 400, "error": 500, "refused": 503}  # the router's status per outcome
+STATUS = {"ok": 200, "client_error": 400, "error": 500, "refused": 503}  # the router's HTTP status by outcome
 
 
 def records_of(outcome: TwinOutcome, *, trace_classes: Mapping[int, str], policy_version: int) -> list[Record]:
@@ -56,8 +56,8 @@ def _ms(seconds: float | None) -> float | None:
 
 
 def token_facts(outcome: TwinOutcome) -> dict[str, float]:
-    """Return the mean time to the second token (ms), the mean number of interruptions of an answer by other prompts,
-    and the mean number of KV transfers."""
+    """Return (mean time to the second token in ms, mean number of interruptions of an answer by other prompts, mean
+    number of KV transfers)."""
     answered = [one for one in outcome.requests if one.outcome == "ok"]
     second = [one.second_s for one in answered if one.second_s is not None]
     facts = {"second_token_ms": round(fmean(second) * 1000, 3)} if second else {}

@@ -1,5 +1,5 @@
-"""The results of an experiment as they are stored, sent and shown. None means unknown or, for a difference, infinite.
-Times in ms are on the engine's clock in a replay, and in virtual time in the twin.
+"""The results of an experiment in the form in which they are stored, sent and shown. None means unknown or, for a
+difference, infinite. Times in ms are on the engine's clock in a replay, and in virtual time in the twin.
 """
 
 from typing import Annotated, Any, Literal, NotRequired

@@ -48,7 +48,7 @@ def twin_warnings(results: WholeRunResults, facts: RunFacts) -> list[str]:
 
 
 def seeds_alike(loads: Mapping[int, str]) -> list[str]:
-    """Warn about simulations whose loads, given by seed, are equal: repeating the same requests narrows every
+    """Warn about simulations of different seeds whose loads are equal: repeating the same requests narrows every
     interval without adding information."""
     if len(set(loads.values())) == len(loads):
         return []

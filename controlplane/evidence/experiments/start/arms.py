@@ -31,7 +31,8 @@ Versions = Callable[[str, int | None], Base]
 def resolve(
     asked: Sequence[str | ArmIn], versions: Versions, pool_policy: str, check_fleet: Check
 ) -> tuple[list[Arm], list[Problem]]:
-    """Return the valid arms, and every problem of the others. `pool_policy` is the policy of arms that name none."""
+    """Return the valid arms, and every problem of the others. `pool_policy` is the policy of arms that do not name
+    one."""
     arms: list[Arm] = []
     problems: list[Problem] = []
     for index, item in enumerate(asked):

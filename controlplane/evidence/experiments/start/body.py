@@ -21,7 +21,7 @@ from router.contract.values.problem import Problem
 
 ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@=,-]{0,59}")
 SEED_MAX = 2**31 - 1
-ARMS_MAX = 6  # arms distinguishable in a chart
+ARMS_MAX = 6  # arms that can be told apart in a chart
 
 
 def checked(field: fields.Field) -> BeforeValidator:
@@ -39,7 +39,7 @@ def limits(field: fields.Field) -> Any:
 
 
 def without_fraction(value: Any) -> Any:
-    """Return whole numbers as such: 600, not 600.0."""
+    """Return whole numbers without a fraction: 600, not 600.0."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -111,7 +111,7 @@ class ArmIn(Strict):
 
 
 class ExpectIn(Strict):
-    """An assertion, which is a test case of the JUnit report."""
+    """An assertion; it is a test case of the JUnit report."""
 
     metric: str = Field(max_length=40, examples=["ttft_p90_ms"])
     request_class: Literal["all", "warm", "medium", "heavy"] = Field("all", alias="class")

@@ -35,7 +35,7 @@ def curl_of(request: HttpRequest, asked: ExperimentIn | MatrixIn) -> str:
 
 
 def example_body() -> JsonObject:
-    """Return an experiment that a fresh installation simulates in seconds."""
+    """Return an experiment that a new installation simulates in seconds."""
     return {
         "name": "Strategies on agentic sessions",
         "trace": "agentic-demo",

@@ -1,4 +1,4 @@
-"""Builds each arm's fleet, which is the pool with the arm's changes: as documents, and as models that a record
+"""Builds each arm's fleet, which is the pool with the arm's changes, both as documents and as models that a record
 stores."""
 
 import copy
@@ -33,12 +33,12 @@ from router.contract.values.problem import Problem
 CONFIGURED = ("model", "policy", "kind", "replicas", "engine", "node", "placement")  # fields of a pool's document
 LAW = "law_type"  # law of a recorded engine model: a key of LAWS
 LAWS: dict[str, type[Law]] = {law.__name__: law for law in (Law, DepLaw, DwdpLaw)}
-INFINITE = "Infinity"  # JSON has no such number
+INFINITE = "Infinity"  # stands for infinity, which does not exist in JSON
 CALIBRATED = ("instance", "config_hash", "constants", "limits", "ttft_error", "tpot_error", "n", "notes")
 
 
 def changed(pool: Pool, changes: FleetChanges, path: str) -> Pool | list[Problem]:
-    """Return the pool with an arm's changes, or what is wrong with them."""
+    """Return the pool with an arm's changes, or the faults in these."""
     made = _changed(pool, changes, path)
     if isinstance(made, list):
         return made
@@ -46,7 +46,7 @@ def changed(pool: Pool, changes: FleetChanges, path: str) -> Pool | list[Problem
 
 
 def _check_store(pool: Pool, changes: FleetChanges, path: str) -> list[Problem]:
-    """Return problems of the options of the store that the instances share."""
+    """Return problems with the options of the store shared by the instances."""
     if not changes.store:
         return []
     store = store_of(pool)
@@ -91,7 +91,7 @@ def running(pool: Pool) -> int:
 
 
 def snapshot(pool: Pool, changes: FleetChanges, *, simulated: bool) -> RecordedFleet:
-    """Return everything about the fleet on which a run depends; `pool` already has the arm's changes. Raise
+    """Return every property of the fleet on which a run depends; `pool` already has the arm's changes. Raise
     NotModelled."""
     configured = {name: getattr(pool, name) for name in CONFIGURED}
     found = RecordedFleet(pool.name, **configured, options=_options(pool, pool.engine))
@@ -130,9 +130,9 @@ def recorded(modelled: Modelled) -> RecordedTwin:
 
 
 def modelled(kept: RecordedTwin) -> Modelled:
-    """Return the recorded fleet, whatever has changed since then in the pool and the built-in constants."""
+    """Return the recorded fleet, regardless of later changes to the pool and the built-in constants."""
     models = [
-        # Not strict, as infinity is stored as a text.
+        # Not strict, because infinity is stored as text.
         replace(
             msgspec.convert(model, EngineModel, strict=False),
             law=msgspec.convert(model["law"], LAWS[model.get(LAW, Law.__name__)], strict=False),

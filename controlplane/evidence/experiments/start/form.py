@@ -1,4 +1,4 @@
-"""The form that starts an experiment or a matrix: what was typed, as a body of the API, and each problem's field."""
+"""The form that starts an experiment or a matrix: its input as a body of the API, and the field of each problem."""
 
 import json
 import math
@@ -25,10 +25,10 @@ from router.policy.schema.parameters import PARAMETERS
 from router.policy.strategies import STRATEGIES
 
 TEXTS = ("name", "question", "pool", "mode", "pacing")
-OBJECTS = ("expect", "slo")  # fields typed as JSON
+OBJECTS = ("expect", "slo")  # fields entered as JSON
 NUMBERS = ("duration_s", "time_scale")
 SEVERAL = {"trace": "traces", "load_factor": "loads"}  # field → its name in a matrix, which has several values
-BODY_CHARS = 8_000  # longest ?body=, as a URL may be no longer
+BODY_CHARS = 8_000  # longest ?body=, because the length of a URL is limited
 FIELD_CHARS = 32_000  # longest field of several values
 LABELS = {
     "name": "Name",
@@ -51,7 +51,7 @@ SIMULATED = "several traces, several load factors and more than 6 arms are a mat
 
 @dataclass(frozen=True, slots=True)
 class LabelledProblem:
-    """A problem as the page shows it."""
+    """A problem in the form in which the page shows it."""
 
     field: str  # field of the form
     part: str  # part of the field; empty for all of it
@@ -63,12 +63,12 @@ class LabelledProblem:
 
     @property
     def beside(self) -> str:
-        """Return the message for its place beside the field, without the field's label."""
+        """Return the message for display beside the field, without the field's label."""
         return f"{self.part}: {self.message}" if self.part else self.message
 
 
 def labelled(problems: Mapping[str, str], raw: JsonObject, choices: Collection[str]) -> list[LabelledProblem]:
-    """Label problems by path, for a body whose arms are the ticked `choices` and the typed lines."""
+    """Label problems by path, for a body whose arms are the selected `choices` and the entered lines."""
     return [_labelled(path.split("."), message, raw, choices) for path, message in problems.items()]
 
 
@@ -89,7 +89,7 @@ def _labelled(path: Sequence[str], message: str, raw: JsonObject, choices: Colle
 
 
 def _within(path: str) -> str:
-    """Return the title of a policy parameter; any other key as typed."""
+    """Return the title of a policy parameter; any other key unchanged."""
     changed = path.removeprefix("overrides.")
     return PARAMETERS[changed].title if changed in PARAMETERS else changed
 
@@ -99,9 +99,9 @@ def _joined(*words: str) -> str:
 
 
 def raw_body(form: QueryDict) -> JsonObject:
-    """Return the form as a body of the API: of a matrix, if it has several traces, several loads or many arms. An
-    unreadable value stays text, which the check rejects with its path. A page that offers an experiment sends the
-    whole body in one field."""
+    """Return the form as a body of the API: the body of a matrix, if there are several traces, several loads or many
+    arms. An unreadable value stays text, so that the check rejects it with its path. A page that offers an experiment
+    sends the whole body in one field."""
     if whole := _text(form, "body"):
         return given if isinstance(given := json_of(whole[:BODY_CHARS]), dict) else {}
     raw: JsonObject = {name: text for name in TEXTS if (text := _text(form, name))}
@@ -117,7 +117,7 @@ def raw_body(form: QueryDict) -> JsonObject:
 
 
 def with_room(raw: JsonObject) -> JsonObject:
-    """Return the body of an experiment, or of a matrix of one cell for more arms than an experiment may have."""
+    """Return the body of an experiment or, for more arms than an experiment may have, of a matrix of one cell."""
     if len(list_of(raw, "arms")) <= ARMS_MAX:
         return raw
     rest = {name: value for name, value in raw.items() if name not in SEVERAL}
@@ -133,8 +133,8 @@ def _typed_numbers(text: str) -> list[Any]:
 
 
 def _chosen_arms(form: QueryDict) -> Any:
-    """Return the ticked and the typed arms: those with which the form was opened come first and keep their order, as
-    the first arm is the baseline."""
+    """Return the selected and the entered arms. Those with which the form was opened are first and keep their order,
+    because the first arm is the baseline."""
     arms = _unless_long(_text(form, "more_arms"), _typed_arms)
     if not isinstance(arms, list):
         return arms
@@ -148,7 +148,7 @@ def _typed_arms(text: str) -> list[Any]:
 
 
 def _unless_long(text: str, read: Callable[[str], Any]) -> Any:
-    """Return the parsed value of the text, or the text itself if parsing it and listing its errors would take long."""
+    """Return the value of the text, or the text itself if it would take long to parse it and list its errors."""
     return read(text) if len(text) <= FIELD_CHARS else text
 
 
@@ -160,7 +160,7 @@ Asked = ExperimentIn | MatrixIn
 
 
 def read(raw: JsonObject) -> tuple[Asked | None, dict[str, str]]:
-    """Return the requested body, or None and its problems by path."""
+    """Return (the requested body or None, its problems by path)."""
     try:
         return _asked(raw), {}
     except ValidationError as error:
@@ -200,8 +200,8 @@ def size_of(asked: Asked, raw: JsonObject, choices: Mapping[str, str]) -> str:
 
 
 def in_words(arms: Sequence[Json], pool: Json) -> list[tuple[str, str]]:
-    """Describe the arms: (name, policy with its changes), without checking their fleets; empty if
-    one cannot be read.
+    """Describe the arms: (name, policy with its changes), without checking their fleets; empty if an arm cannot be
+    read.
     """
     try:
         asked = [arm if isinstance(arm, str) else ArmIn.model_validate(arm) for arm in arms]

@@ -1,4 +1,4 @@
-"""Views that start an experiment or a matrix from the browser, with the API's fields and checks."""
+"""Views that start an experiment or a matrix from the browser, with the fields and checks of the API."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,7 +44,7 @@ from router.contract.values.json_value import Json, JsonObject
 from router.contract.values.problem import InvalidInput, by_path
 
 MORE = ("question", "pacing", "time_scale", *OBJECTS)  # fields folded on a new form
-OFFERED = {"load_factor": (0.25, 0.5, 0.75, 1, 1.5, 2, 3), "seeds": (1, 2, 3, 4, 5)}  # other values are typed
+OFFERED = {"load_factor": (0.25, 0.5, 0.75, 1, 1.5, 2, 3), "seeds": (1, 2, 3, 4, 5)}  # other values can be entered
 HINTS = {
     "load_factor": "Factors on the rate of arrivals, at most 10; others from 0.05 to 20.",
     "seeds": "At most 20 whole numbers. A seed sets arrivals that the trace leaves open.",
@@ -82,7 +82,7 @@ def _started(request: HttpRequest, asked: Asked) -> HttpResponse:
 
 @require_POST
 def curl(request: HttpRequest) -> HttpResponse:
-    """Answer with the command and the runs of the form as it is, or the form's problems."""
+    """Answer with the command and the runs for the form's current values, or with its problems."""
     raw = raw_body(request.POST)
     said = _said(request, raw, read(raw), dict(arm_choices()))
     return render(request, "experiments/_curl.html", {**said, "is_update": True})
@@ -91,7 +91,7 @@ def curl(request: HttpRequest) -> HttpResponse:
 def _said(
     request: HttpRequest, raw: JsonObject, found: tuple[Asked | None, Mapping[str, str]], choices: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the command and the runs; the runs need no name."""
+    """Return the command and the runs, which do not need a name."""
     asked, problems = found
     unnamed = asked or read({**raw, "name": raw.get("name") or "unnamed"})[0]
     return {
@@ -119,7 +119,7 @@ def _prefilled(request: HttpRequest) -> JsonObject:
 
 
 def _given_body(request: HttpRequest, pool: Json) -> JsonObject:
-    """Return the posted body; empty if it is invalid. It may omit the pool, as links that fit every fleet do."""
+    """Return the posted body; empty if it is invalid. It may omit the pool, because some links fit every fleet."""
     given = json_of(request.GET.get("body", "")[:BODY_CHARS])
     raw = {"pool": pool, **given} if isinstance(given, dict) else {}
     return raw if read(raw)[0] is not None else {}
@@ -167,7 +167,7 @@ def _several(raw: JsonObject, name: str) -> list[Json]:
 
 
 def _ticks(raw: JsonObject, name: str) -> tuple[list[tuple[str, bool]], str]:
-    """Return (the offered values, with whether each is chosen; the other values as typed)."""
+    """Return (the offered values, each with whether it is selected; the other values as entered)."""
     given, offered = [_plain(one) for one in _several(raw, name)], [f"{value:g}" for value in OFFERED[name]]
     return [(text, text in given) for text in offered], ", ".join(text for text in given if text not in offered)
 

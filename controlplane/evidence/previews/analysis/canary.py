@@ -1,6 +1,5 @@
-"""Simulates a canary of the draft: what a delivery's guards would see, next to the true effect. Pure.
-The true effect is that of the draft on the whole pool; a canary's arms share engines and queues, so its measured effect
-differs.
+"""Simulates a canary of the draft: what a delivery's guards would see, beside the true effect. Pure. The true effect is
+that of the draft on the whole pool; a canary's arms share engines and queues, so its measured effect differs.
 """
 
 import math
@@ -29,8 +28,8 @@ def arms(draft: ParsedPolicy) -> Arms:
 
 
 def seen(played: Sequence[Simulated], pairs: Sequence[Pair]) -> CanaryEffect:
-    """Return what the guards see. `played` holds the requests of the canary; `pairs` the same requests under live
-    and under the draft."""
+    """Return the guards' view. `played` are the requests of the canary; `pairs` the same requests under the live
+    version and under the draft."""
     limits = slow.limits((ours.request_class, ours.input_tokens, (ours.ttft_s or 0.0) * 1000) for ours, _ in pairs)
     tallies = Tallies(limits)
     for answer in answered(played, SALT):

@@ -1,8 +1,7 @@
-"""Computes a preview: simulates live version and draft with each seed and compares them. Pure.
-
-The first seed's two simulations pause when the first requests have ended, for a first answer within seconds. A second
-one covers every request; a canary of the draft is simulated with the first seed. Where it can be, the live version is
-simulated in a process beside this one.
+"""Computes a preview: simulates the live version and the draft with each seed and compares them. Pure. The first seed's
+two simulations pause when the first requests have ended, for a first result within seconds. The second result covers
+every request; a canary of the draft is simulated with the first seed. If possible, the live version is simulated in a
+second process.
 """
 
 import os
@@ -25,21 +24,20 @@ from router.policy.types import ParsedPolicy
 
 FIRST = 400
 Traced = tuple[int, LoadedTrace, TracePrompts]  # (seed, trace, prompts)
-WARM_UP = 0.5  # share of requests left out, as the twin starts with empty caches, unlike the fleet
+WARM_UP = 0.5  # share of requests left out, because the twin starts with empty caches, unlike the fleet
 
 Version = tuple[str, int]  # (policy, number)
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    deviation: Deviation | None  # None with too few measurements
-    versions: tuple[Version, ...]  # versions of the measurements; empty for the live one alone
+    deviation: Deviation | None  # None if there are too few measurements
+    versions: tuple[Version, ...]  # versions of the measurements; empty if only the live one occurs
 
 
 def compared(requests: Sequence[TraceRequest], simulated: Sequence[Simulated], pool: str, live: Version) -> Compared:
-    """Compare the TTFT in the twin under the live version with the measured TTFT, over requests that this version
-    decided.
-    If there are fewer than LOW_N of those, all measured requests count, and their versions are named.
+    """Compare the TTFT in the twin under the live version with the measured TTFT, over requests decided by this
+    version. If there are fewer than LOW_N of those, all measured requests count, and their versions are named.
     """
     known = [
         (measured, one.ttft_s * 1000)
@@ -76,7 +74,7 @@ class PreviewInputs:
     version: Version  # version of the live policy
     draft: ParsedPolicy
     traces: tuple[tuple[int, LoadedTrace], ...]  # (seed, trace)
-    first: int = FIRST  # requests of the first answer
+    first: int = FIRST  # requests of the first result
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +91,12 @@ class Computed:
 
 
 def compute(job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> Computed:
-    """Compute the preview. `send` gets the number of requests done, over all simulations and seeds, and the first
-    answer; its exceptions propagate."""
+    """Compute the preview. `send` is called with the number of requests done, over all simulations and seeds, and the
+    first result; its exceptions propagate."""
     plays, names = _Plays(job, send), list(job.fleet.instances)
     drafts, lives = lanes(plays.asked(), plays.outcomes, 2, plays.tell)
     if plays.have_first:
-        draft_first = next(drafts)  # played here while the live version is played beside
+        draft_first = next(drafts)  # played in this process while another plays the live version
         send(FirstAnswer(effect_of([next(lives)], [draft_first], names)))
     draft, live = zip(*((next(drafts), next(lives)) for _ in job.traces), strict=True)
     effect = effect_of(live, draft, names)
@@ -115,7 +113,7 @@ class _PreviewPlay:
     policy: ParsedPolicy
     shadow: ParsedPolicy | None = None
     arms: Arms | None = None
-    pauses: bool = False  # when its first requests have ended
+    pauses: bool = False  # True if it pauses when its first requests have ended
 
 
 class _Plays:
@@ -123,7 +121,8 @@ class _Plays:
         self._job, self._send = job, send
         self._first = _traced(*job.traces[0])
         self.have_first = len(self._first[1].requests) > job.first
-        self._over = memoryview(mmap(-1, 8 * (2 * len(job.traces) + 1))).cast("Q")  # ended requests by play; shared
+        # Number of ended requests by play; shared between the processes
+        self._over = memoryview(mmap(-1, 8 * (2 * len(job.traces) + 1))).cast("Q")
         self._process = os.getpid()
 
     def asked(self) -> list[_PreviewPlay]:
@@ -136,7 +135,7 @@ class _Plays:
         return [*plays, _PreviewPlay(len(plays), 0, job.live, arms=canary.arms(job.draft))]
 
     def outcomes(self, play: _PreviewPlay) -> Iterator[TwinOutcome]:
-        """Yield the outcome of the first requests if it pauses, then of all."""
+        """Yield the outcome of the first requests if it pauses, then that of all requests."""
 
         def ended(count: int, _: int) -> None:
             self._over[play.number] = count
@@ -152,7 +151,7 @@ class _Plays:
         yield simulation.outcome()
 
     def tell(self) -> None:
-        """Report progress. Only this process can: the process beside it has no connection to the caller."""
+        """Report progress. Only this process can do so, because the other has no connection to the caller."""
         if os.getpid() == self._process:
             self._send(sum(self._over))
 
@@ -173,8 +172,8 @@ def part(trace: LoadedTrace, count: int) -> LoadedTrace:
 
 
 def read_part(data: bytes, count: int, seed: int) -> tuple[int, LoadedTrace] | BadTrace:
-    """Return (number of requests in the file, at most `count` of them). For another process, an error is returned,
-    not raised."""
+    """Return (number of requests in the file, at most `count` of them). For use in another process, an error is
+    returned, not raised."""
     try:
         trace = registry.read(data, seed)
         return len(trace.requests), part(trace, count)

@@ -28,7 +28,7 @@ Pair = tuple[Simulated, Simulated]  # the same request under the live version an
 
 
 def effect_of(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], instances: Sequence[str]) -> Effect:
-    """Return the effect. `live` and `draft` hold an outcome for each seed; live's outcomes have the draft as shadow.
+    """Return the effect. `live` and `draft` have an outcome for each seed; in live's outcomes, the draft is the shadow.
     Canary and saving are added later."""
     pairs = paired(live, draft)
     return {
@@ -55,7 +55,7 @@ def paired(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome]) -> list[Pa
 
 
 def of_class(pairs: Sequence[Pair], name: str) -> list[Pair]:
-    """Return the pairs of a class, where the class is that under the live version."""
+    """Return the pairs of a class, by the class under the live version."""
     return [pair for pair in pairs if name in ("all", pair[0].request_class)]
 
 
@@ -138,7 +138,8 @@ def _hit_share(requests: Sequence[Simulated]) -> float | None:
 
 
 def _new_tokens_per_s(requests: Sequence[Simulated]) -> float | None:
-    """Return the prompt tokens computed for answered requests per second of sending; the times of seeds add up."""
+    """Return the prompt tokens computed for answered requests per second of sending; the times of all seeds are added
+    up."""
     span = _span_s(requests)
     new = sum(request.input_tokens - request.cached_tokens for request in requests if request.outcome == "ok")
     return round(new / span, 3) if span > 0 else None
@@ -146,8 +147,7 @@ def _new_tokens_per_s(requests: Sequence[Simulated]) -> float | None:
 
 def saved_tokens_per_s(pairs: Sequence[Pair]) -> Bounds | None:
     """Return the 95 % interval of the prompt tokens that only the live version computes; None with fewer than two
-    sessions.
-    Sessions are independent, unlike the requests of a session; a request counts if both versions answer it.
+    sessions. Sessions are independent, unlike the requests of a session; a request counts if both versions answer it.
     """
     saved: Counter[object] = Counter()
     for ours, theirs in pairs:

@@ -1,4 +1,4 @@
-"""Cautions about a preview: why its result may mislead, and the remedy. Pure."""
+"""Cautions about a preview: reasons why its result may mislead, and the remedy. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -18,7 +18,7 @@ def caution(code: str, text: str) -> Caution:
 
 
 def of_age(trace: str, age_s: float | None) -> list[Caution]:
-    """Return cautions about old traffic; recomputed at each reading, as traffic ages."""
+    """Return cautions about old traffic, which are recomputed at each reading because traffic ages."""
     if age_s is None or age_s <= OLD_S:
         return []
     text = f"the newest request of {trace} is {_age(age_s)} old, and traffic changes"
@@ -30,7 +30,7 @@ def _age(seconds: float) -> str:
 
 
 def of_requests(by_class: Mapping[str, int]) -> list[Caution]:
-    """Return cautions about few requests. `by_class` gives the number of compared requests, with "all"."""
+    """Return cautions about few requests. `by_class` has the number of compared requests by class and for "all"."""
     found = []
     if by_class["all"] < LEAST_REQUESTS:
         text = f"{by_class['all']:,} requests were compared, fewer than {LEAST_REQUESTS}"
@@ -80,8 +80,8 @@ def of_deviation(deviation: Deviation | None, expected: float | None = None) -> 
 
 
 def of_versions(versions: Iterable[tuple[str, int]]) -> list[Caution]:
-    """Return a caution about mixed versions. These are (policy, number) of the measurements; empty for the live
-    version alone."""
+    """Return a caution about mixed versions. `versions` are (policy, number) of the measurements; empty if only the
+    live version occurs."""
     names = sorted({f"{policy} v{number}" if policy else "an unnamed version" for policy, number in versions})
     if not names:
         return []

@@ -1,4 +1,5 @@
-"""The result of a preview as it is stored, sent and shown. Times in ms, shares 0–1; None is unknown."""
+"""The result of a preview in the form in which it is stored, sent and shown. Times in ms, shares 0–1; None is
+unknown."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -55,7 +56,7 @@ class CanaryEffect(TypedDict):
     requests: int
     duration_s: float
     guards: Annotated[
-        list[dict[str, Any]],  # GuardFinding.as_dict, and the truth
+        list[dict[str, Any]],  # GuardFinding.as_dict, and the true effect
         Description("What the default guards of a delivery find, as in its looks; `truth` is what the whole pool sees"),
     ]
 
@@ -78,7 +79,7 @@ class Bounds(TypedDict):
 
 
 class Effect(TypedDict):
-    """The effect of a draft; fields that previews of earlier versions lack are null."""
+    """The effect of a draft; fields that are missing in previews of earlier versions are null."""
 
     changed: ChangedDecisions
     instances: list[InstanceRequests]
@@ -130,7 +131,7 @@ class Caution(TypedDict):
 
 
 class PolicyJobView(TypedDict):
-    """The fields that previews and tunings share (PolicyJob)."""
+    """The fields common to previews and tunings (PolicyJob)."""
 
     id: int
     policy: str

@@ -1,4 +1,4 @@
-"""Tags for previews, through which alone the pages of policies use them."""
+"""Tags for previews, the only way in which the pages of policies use them."""
 
 import re
 from collections.abc import Mapping

@@ -15,7 +15,7 @@ register = template.Library()
 
 @register.filter
 def cell(value: Value) -> str:
-    """Show three significant digits at any size; return a text unchanged."""
+    """Format with three significant digits at any size; return a text unchanged."""
     if value is None:
         return "–"
     if isinstance(value, str):
@@ -38,13 +38,14 @@ def lead(text: str) -> str:
 
 @register.filter
 def rest(text: str) -> str:
-    """Return what follows the first sentence."""
+    """Return the text after the first sentence."""
     return text.removeprefix(lead(text)).strip()
 
 
 @register.filter
 def quantity(fact: Fact) -> str:
-    """Show a fact with its unit; from 1,000 ms on in seconds and with dollars before the figure, as elsewhere."""
+    """Show a fact with its unit: in seconds from 1,000 ms on, and with the dollar sign before the figure, as
+    elsewhere."""
     if fact.unit == "ms" and not isinstance(fact.value, str):
         return figures.ms(fact.value)
     return with_unit(fact.value, fact.unit)
@@ -72,8 +73,8 @@ def signed_percent(share: float | None) -> str:
 
 @register.filter
 def agreement(figures: Sequence[Figure]) -> str:
-    """Describe the agreement: 61 values; 57 predicted, with a median error of 3 %. Only for predicted values does an
-    agreement mean anything."""
+    """Describe the agreement: 61 values; 57 predicted, with a median error of 3 %. Agreement is meaningful only for
+    predicted values."""
     errors = [abs(figure.error) for figure in figures if figure.basis == "predicted" and figure.error is not None]
     known = f", with a median error of {percent(statistics.median(errors))}" if errors else ""
     return f"{counted(len(figures), 'value')}; {len(errors)} predicted{known}"

@@ -1,4 +1,4 @@
-"""Tutti's KV on drives at the speed of memory, compared with its baselines under one generated load."""
+"""Tutti, which reads KV from drives at the speed of memory, compared with its baselines under one generated load."""
 
 from controlplane.evidence.systems.pool_plays import TIERS_PLAYABLE
 from controlplane.evidence.systems.system import System

@@ -222,7 +222,7 @@ def _bandwidths(study: Study) -> Chart:
 
 
 def _by_share(study: Study) -> Chart:
-    """Compare tiers at equal hit rates, from zero on."""
+    """Compare tiers at equal hit rates, starting from zero."""
     engine = study.engine
     devices = {TITLES[name]: device for name, device in _below(study).items()} | of_another_node(engine.layout)
     lines = (

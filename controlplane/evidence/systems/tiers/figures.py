@@ -1,5 +1,5 @@
-"""The published values of Tutti next to the model's, each in the publication's own setup.
-[P n]: figure or table n of arXiv 2605.03375, through published readings of it; [R]: a review of it.
+"""The published values of Tutti beside the model's, each in the publication's own setup. [P n]: figure or table n of
+arXiv 2605.03375, through published readings of it; [R]: a review of it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,8 +39,8 @@ GLM = KvLayout(81_920, 40, 2)  # GLM-4-9B-1M on two GPUs
 ENGINE = TieredEngine(LAW, LLAMA, HBM_TOKENS)
 TIERS = tiers_of(LLAMA.bytes_per_token)
 RATE, LOOGLE_RATE, LIMIT_S = 1.5, 0.6, 1.0
-UNFITTED_GDS = replace(SSD_GDS, setup_s=0.0)  # no tier has a value that was fitted to figure 8
-SSD_AT_HALF = replace(SSD, object_s=LLAMA.object_bytes / 2.4e9)  # rate that a crossover at 50 % of 32K implies
+UNFITTED_GDS = replace(SSD_GDS, setup_s=0.0)  # no tier has a value fitted to figure 8
+SSD_AT_HALF = replace(SSD, object_s=LLAMA.object_bytes / 2.4e9)  # the rate implied by a crossover at 50 % of 32K
 
 NOTES = (
     "[R] compares “9.4 s” with “DRAM's 1.7 s”. Both are per cent: HBM's bubble on two versions of vLLM [P 2].",
@@ -95,7 +95,7 @@ def _basis(tier: str) -> Basis:
 
 
 def _below_others(study: Study) -> Iterator[Figure]:
-    """Yield the text's claims about figure 8; the publication's own times give 68.9 and 77.7 %."""
+    """Yield the text's claims about figure 8; the publication's own times result in 68.9 and 77.7 %."""
     tutti = study.ttft_s("ssd-tutti", RATE)
     for name, published in TTFT_BELOW.items():
         ours, basis = (1 - tutti / study.ttft_s(name, RATE)) * 100, _basis(name)

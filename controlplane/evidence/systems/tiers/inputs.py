@@ -196,7 +196,7 @@ GROUPS = (
 
 
 def _differing(load: TierLoad) -> Preset:
-    """Return the inputs in which a load differs from the default load."""
+    """Return the inputs by which a load differs from the default load."""
     return {name: value for name, value in asdict(load).items() if value != getattr(LEVAL, name)}
 
 

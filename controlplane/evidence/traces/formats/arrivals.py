@@ -19,7 +19,7 @@ BUCKET_S = 3.0
 TELLING = 50  # number of requests from which a rate is meaningful
 MOST_PER_S = 200.0  # mean requests
 MOST_TOKENS_PER_S = 1e6  # mean prompt tokens
-SHORT_S = 60.0  # duration below which fractions of a millisecond could be seconds
+SHORT_S = 60.0  # duration below which fractions of a millisecond may be seconds
 SAY_SO = 'a first line {"time_unit": "s"} (or ms, us, ns) says which it is'
 
 
@@ -74,7 +74,7 @@ def in_seconds(
 
 
 def check_fast(requests: Sequence[TraceRequest], field: str, unit: str) -> None:
-    """Refuse more load than any fleet gets, as the times must be in a larger unit."""
+    """Refuse more load than any fleet gets, because the times must be in a larger unit."""
     span, tokens = _span_s(requests), sum(request.input_tokens for request in requests)
     if len(requests) < TELLING or not span:
         return
@@ -85,7 +85,7 @@ def check_fast(requests: Sequence[TraceRequest], field: str, unit: str) -> None:
 
 
 def check_slow(requests: Sequence[TraceRequest], field: str, unit: str, slowest_s: float) -> None:
-    """Refuse a load close to zero, as the times must be in a smaller unit."""
+    """Refuse a load close to zero, because the times must be in a smaller unit."""
     span = _span_s(requests)
     if len(requests) >= TELLING and span > slowest_s * len(requests):
         got = f"a request every {span / len(requests):,.0f} s, read in {unit}"
@@ -93,7 +93,7 @@ def check_slow(requests: Sequence[TraceRequest], field: str, unit: str, slowest_
 
 
 def check_fractions(times: Sequence[float], field: str, unit: str) -> None:
-    """Refuse fractions of a millisecond in a file of a few seconds, as they may be seconds or milliseconds."""
+    """Refuse fractions of a millisecond in a file of a few seconds, because they may be seconds or milliseconds."""
     fractions = sum(value != int(value) for value in times)
     span = (max(times, default=0.0) - min(times, default=0.0)) / PER_SECOND[unit]
     if unit == "ms" and len(times) >= TELLING and 2 * fractions > len(times) and span < SHORT_S:
@@ -112,12 +112,13 @@ def spread(requests: Sequence[TraceRequest], seed: int) -> list[TraceRequest]:
 
 
 def is_bucketed(requests: Sequence[TraceRequest]) -> bool:
-    """Return whether most arrivals coincide with another, as with a bucketed clock."""
+    """Return whether most arrivals coincide with another one, as with a bucketed clock."""
     return 0 < 2 * len({request.at_s for request in requests}) <= len(requests)
 
 
 def _spread(requests: Sequence[TraceRequest], seed: int) -> Iterator[TraceRequest]:
-    """Draw arrivals within each bucket, which lasts until the next bucket, at most BUCKET_S; their order is kept."""
+    """Draw arrivals within each bucket, which lasts until the next bucket, at most BUCKET_S; the order stays the
+    same."""
     draw = random.Random(seed)  # noqa: S311 - arrivals, not secrets
     buckets = [(at, list(group)) for at, group in groupby(requests, key=lambda request: request.at_s)]
     ends = [at for at, _ in buckets[1:]] + [float("inf")]

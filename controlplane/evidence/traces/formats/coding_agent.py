@@ -13,7 +13,7 @@ from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
 
 BLOCK_TOKENS = 64
 SESSION_GAP_S = 10.0
-SESSION_BLOCKS = 1 << 32  # distance between the ids of two sessions, as ids are local to a session
+SESSION_BLOCKS = 1 << 32  # distance between the ids of two sessions, because ids are local to a session
 
 
 def read(lines: Iterable[str], seed: int) -> LoadedTrace:

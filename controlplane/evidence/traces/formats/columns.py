@@ -1,4 +1,4 @@
-"""The fields of a trace: fields that are not read are named, and none is dropped silently."""
+"""The fields of a trace: fields that are not used are reported, so that none is dropped silently."""
 
 from collections.abc import Mapping
 

@@ -1,7 +1,6 @@
-"""Request logs of engines, among other log lines.
-
-SGLang (`--log-requests`, as text or JSON) has lengths and times; vLLM (`--enable-log-requests --enable-log-outputs` at
-the level DEBUG) has the tokens too, so prefixes are known. vLLM's times are whole seconds without a year.
+"""Request logs of engines among other log lines. SGLang's (`--log-requests`, as text or JSON) have lengths and times;
+vLLM's (`--enable-log-requests --enable-log-outputs` at the level DEBUG) also have the tokens, so prefixes are known.
+vLLM's times are whole seconds without a year.
 """
 
 import re
@@ -51,7 +50,8 @@ def _sglang_rows(lines: Iterable[str]) -> Iterator[fields.TraceLine]:
 
 
 def _of_text(line: str) -> dict[str, Any]:
-    """Parse the last `meta_info` of the line, which is the log's own, as a prompt may hold any text before it."""
+    """Parse the last `meta_info` of the line, which is the log's own, because a prompt may contain any text before
+    it."""
     meta = line[line.rindex(META) :]
     found = {name: pattern.search(meta) for name, pattern in NUMBER.items()}
     numbers = {name: match[1] for name, match in found.items() if match}
@@ -74,7 +74,8 @@ def read_vllm(lines: Iterable[str], seed: int) -> LoadedTrace:
     numbers: dict[tuple[int, ...], int] = {}
     first_without = 0
     for number, line in enumerate(lines, start=1):
-        before, _, tokens = line.rpartition("_token_ids: [")  # the last in the line, as a prompt may hold any text
+        # The last in the line, because a prompt may contain any text
+        before, _, tokens = line.rpartition("_token_ids: [")
         if before.endswith("prompt") and (time := VLLM.search(before)) and (found := ASKED.search(before)):
             asked[found[1]] = _asked(number, time[1], _tokens(number, tokens), numbers)
         elif before.endswith("output") and (found := ANSWERED.search(before)):
@@ -92,8 +93,8 @@ def read_vllm(lines: Iterable[str], seed: int) -> LoadedTrace:
 
 
 def _asked(line: int, time: str, tokens: list[int], numbers: dict[tuple[int, ...], int]) -> TraceRequest:
-    """Return the request of a line. A leap year is assumed, as the log has none; a log over New Year is refused by its
-    length."""
+    """Return the request of a line. A leap year is assumed, because the log has none; a log that spans New Year is
+    refused by its length."""
     try:
         at = datetime.strptime(f"2000-{time}", "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
     except ValueError:

@@ -56,7 +56,7 @@ class TraceLine:
         return float(value)
 
     def seconds(self, field: str, *, per_second: float = 1.0) -> float:
-        """Return a time from 0 to a year, in seconds; `per_second` is how many of the field's units make one."""
+        """Return a time from 0 to a year, in seconds; `per_second` is the number of the field's units in a second."""
         return self.number(field, MAX_TIME_S * per_second) / per_second
 
     def milliseconds(self, field: str) -> float | None:
@@ -123,7 +123,7 @@ def runs_of(ids: list[int]) -> tuple[range, ...]:
 
 
 class RunBounds:
-    """Limits the runs of a trace's requests, as computing with them takes time per run."""
+    """Limits the runs of a trace's requests, because computing with them takes time per run."""
 
     def __init__(self) -> None:
         self._runs = 0

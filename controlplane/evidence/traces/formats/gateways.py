@@ -1,5 +1,5 @@
 """Requests in the logs of gateways and tracers: LiteLLM's spend logs and OpenTelemetry's spans, without prefixes.
-Requests that failed, that the gateway answered from a cache, or that have no output are left out.
+Requests are left out if they failed, were answered from the gateway's cache, or have no output.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ def read_spend(lines: Iterable[str], seed: int) -> LoadedTrace:
 
 
 def read_spans(lines: Iterable[str], seed: int) -> LoadedTrace:
-    """Read one request per outermost span with usage, as a gateway's and an engine's span may describe the same
+    """Read one request per outermost span with usage, because a gateway's and an engine's span may describe the same
     request."""
     columns = Columns()
     spans = [
@@ -68,7 +68,7 @@ def _first(span: fields.TraceLine, among: tuple[str, ...]) -> str:
 
 
 def _spans(row: fields.TraceLine) -> Iterator[fields.TraceLine]:
-    """Yield each span with its attributes next to its own fields; OTLP writes 64-bit numbers as texts."""
+    """Yield each span with its attributes and its own fields together; OTLP writes 64-bit numbers as texts."""
     for resource in _list(row, row.values, "resourceSpans"):
         for scope in _list(row, resource, "scopeSpans"):
             for span in _list(row, scope, "spans"):

@@ -29,8 +29,8 @@ class BlockSize:
         self._stated = bool(stated)
 
     def check(self, row: fields.TraceLine, field: str, blocks: int, input_tokens: int) -> None:
-        """Check that a row has as many blocks as the prompt fills, with or without a partial last block. If the size
-        is stated, the row may list only the blocks at the prompt's beginning, as AIPerf 0.13 allows."""
+        """Check that a row has as many blocks as the prompt fills, with or without a partial last block. If the size is
+        stated, the row may list only the blocks at the beginning of the prompt, as AIPerf 0.13 allows."""
         least = {size: 0 if self._stated else input_tokens // size for size in self._left}
         left = tuple(size for size in self._left if least[size] <= blocks <= -(-input_tokens // size))
         if not left:
@@ -103,7 +103,7 @@ class _Reading:
         return arrivals.loaded(self.name, arrivals.spread(requests, seed), columns, pacing=pacing)
 
     def _request(self, row: fields.TraceLine) -> TraceRequest | None:
-        """Return a request with times in the file's unit; None if the line states the file's units."""
+        """Return a request with times in the file's unit; None if the line states the file's units instead."""
         if row.values.keys() & set(STATED) and "input_length" not in row.values:
             self._take_stated(row)
             return None
@@ -149,8 +149,8 @@ class _Reading:
         return self.bounds.check(row, "hash_ids", fields.runs_of(ids))
 
     def _session(self, row: fields.TraceLine) -> str:
-        """Return the session, which some tools write as a number. In a closed loop, a request without a session forms
-        one by itself.
+        """Return the session, which some tools write as a number. In a closed loop, a request without a session is a
+        session by itself.
         """
         if "chat_id" in row.values:
             return self._chat(row)

@@ -1,6 +1,5 @@
-"""Traffic that routers recorded (docs/redis.md): JSONL, one finished request per line.
-Only answered requests with a known number of output tokens are played. Clients' think times are not recorded, so
-requests arrive by the clock.
+"""Traffic recorded by routers (docs/redis.md): JSONL, one finished request per line. Only answered requests with a
+known number of output tokens are played. Clients' think times are not recorded, so requests arrive by the clock.
 """
 
 from base64 import b64decode
@@ -40,7 +39,7 @@ def read(lines: Iterable[str], seed: int) -> LoadedTrace:
 
 
 def _once(lines: Iterable[str]) -> Iterator[str]:
-    """Yield each entry once, as a router sends entries again if it did not learn that Redis accepted them; blank
+    """Yield each entry once, because a router sends entries again if it did not learn that Redis accepted them; blank
     lines keep the line numbers right."""
     seen: set[int] = set()
     for text in lines:

@@ -1,4 +1,4 @@
-"""The formats of traces, recognised by their first bytes."""
+"""The formats of traces, detected by their first bytes."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ def has(*words: str) -> Callable[[str], bool]:
 
 
 BLOCKS = ('"input_length"', '"timestamp"')
-FORMATS: dict[str, TraceFormat] = {  # the first format that detects a file reads it
+FORMATS: dict[str, TraceFormat] = {  # the first format that matches a file reads it
     "aiperf": TraceFormat("AIPerf JSONL with delays", has(*BLOCKS, '"delay"'), mooncake.read_delays, think_times=True),
     "bailian": TraceFormat("Bailian JSONL", has(*BLOCKS, '"chat_id"'), mooncake.read_chats),
     "mooncake": TraceFormat("Mooncake JSONL", has(*BLOCKS), mooncake.read),
@@ -97,6 +97,6 @@ def window(requests: Iterable[TraceRequest], duration_s: float, context_tokens: 
 
 
 def faster(requests: Iterable[TraceRequest], factor: float) -> list[TraceRequest]:
-    """Return the same requests with `factor` times the rate of arrivals. Think times stay, as people do not think
+    """Return the same requests at `factor` times the arrival rate. Think times stay, because people do not think
     faster."""
     return [replace(request, at_s=request.at_s / factor) for request in requests]

@@ -15,7 +15,7 @@ AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 BURST = ("Timestamp", "Request tokens", "Response tokens")
 SESSION = "Session ID"
 BLOCK_TOKENS = 64  # nominal size
-SLOWEST_S = 600.0  # nights in BurstGPT have a request only every few minutes
+SLOWEST_S = 600.0  # at night, BurstGPT has a request only every few minutes
 
 
 def detects_azure(head: str) -> bool:
@@ -27,7 +27,7 @@ def detects_burst(head: str) -> bool:
 
 
 def read_azure(lines: Iterable[str], seed: int) -> LoadedTrace:
-    """Read Azure's tables; `seed` has no effect, as the arrivals are exact."""
+    """Read Azure's tables; `seed` has no effect, because the arrivals are exact."""
     columns = Columns()
     requests = [_known(row, arrivals.moment(row, AZURE[0]), *AZURE[1:]) for row in _rows(lines, AZURE, columns)]
     return arrivals.loaded(

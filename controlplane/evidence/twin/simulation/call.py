@@ -23,15 +23,16 @@ class Handover:
     new_tokens: int  # tokens computed by the sender
     prefill: EngineRequest  # work in the sender's engine
     work: EngineRequest  # work in the receiver's engine
-    asked_s: float = 0.0  # when the decoder first asked whether the prompt is computed
-    sent_s: float = 0.0  # when the decoder got the request, or could have pulled its KV
+    asked_s: float = 0.0  # when the decoder first asked whether the prompt has been computed
+    sent_s: float = 0.0  # when the decoder received the request, or could have pulled its KV
     size: int = 0  # bytes moved
-    store: SharedStore | None = None  # store through which the KV passes; nothing is then held for the decoder
+    store: SharedStore | None = None  # store through which the KV is passed; nothing is then held for the decoder
     is_held: bool = False  # whether the blocks can be pulled
     pull_s: float | None = None  # predicted time, if the policy lets the receiver pull
     sharing: int = 1  # pulls in progress from the sender, including this one
-    pull_tokens: int = 0  # tokens that the receiver waits for; 0 once the handover is over
-    lent: "LentWork | None" = None  # blocks that the sender takes from a decoder; None once it has them, or needs none
+    pull_tokens: int = 0  # tokens for which the receiver waits; 0 once the handover is over
+    # Blocks that the sender takes from a decoder; None once it has them, or if it needs none
+    lent: "LentWork | None" = None
     lent_tokens: int = 0
 
     def pull_begins(self, tokens: int, predicted_s: float) -> None:
@@ -59,12 +60,12 @@ class SimCall:
     sent_s: float
     admission: Admission
     chain: Sequence[int]  # chain of its prompt
-    session: str | None  # its name, or a name derived from the conversation
+    session: str | None  # the client's name, or a name derived from the conversation
     turn: int  # number of earlier requests
     draw: float
     decision: Decision | None = None
     shadow: Decision | None = None
-    candidate: bool = False  # whether, of two arms, the candidate decides
+    candidate: bool = False  # True if the candidate, of the two arms, decides
     arm_class: str = ""
     handover: Handover | None = None  # set if its prompt is computed on another instance
     alone: bool = False  # True if no other request runs on its instance until its first token
@@ -72,7 +73,8 @@ class SimCall:
     media: Sequence[str] = ()  # media of that engine's tiers below the GPU
     slot_s: float = 0.0  # time at which it was sent to an instance
     ready_s: float = 0.0  # time at which the engine's API had passed the request on
-    pulled_s: tuple[float, float] | None = None  # times at which KV from the shared store was requested, and came
+    # Times when KV from the shared store was requested, and when it arrived
+    pulled_s: tuple[float, float] | None = None
     transfers: int = 0  # KV transfers from another instance or the store
 
     @property

@@ -1,6 +1,6 @@
-"""Prefixes of a trace as chains of block numbers: equal numbers mean equal prompts up to that block.
-The whole trace has one block size, its most frequent one: the trace has no information within a block, and a prompt of
-12,000 tokens is 24 blocks of 512 instead of 750 of 16.
+"""Prefixes of a trace as chains of block numbers: equal numbers mean equal prompts up to that block. The whole trace
+has one block size, its most frequent one: a trace has no information within a block, and with blocks of 512 instead of
+16, a prompt of 12,000 tokens has 24 instead of 750.
 """
 
 from collections import Counter
@@ -14,8 +14,8 @@ from fleet.engine.engine_model import EngineModel
 
 @dataclass(frozen=True, slots=True)
 class TracePrompts:
-    """The prompts of a trace. Building them takes a tenth of the time of a simulation, so several simulations may
-    share them."""
+    """The prompts of a trace. Building them takes a tenth of the time of a simulation, so several simulations may share
+    them."""
 
     block_size: int  # tokens
     chains: Mapping[int, list[int]]  # chain by the index of the request
@@ -35,7 +35,7 @@ class TraceChains:
     def __init__(self, prompts: TracePrompts) -> None:
         self.block_size, self.prompts = prompts.block_size, prompts.chains
         self._fresh = count(-1, -1)  # numbers of blocks that are never shared
-        self._scaled: tuple[EngineModel, EngineModel] | None = None  # the latest, as equal instances share a model
+        self._scaled: tuple[EngineModel, EngineModel] | None = None  # the latest, because equal instances share a model
 
     def whole(self, request: TraceRequest) -> list[int]:
         """Return the full blocks of prompt and answer together."""
@@ -69,7 +69,7 @@ def _is_linked(chains: Iterable[list[int]]) -> bool:
 
 def _linked(chains: Mapping[int, list[int]]) -> dict[int, list[int]]:
     """Renumber the blocks so that each number identifies the prompt up to that block."""
-    numbers: dict[tuple[int, int], int] = {}  # number by (block before, id)
+    numbers: dict[tuple[int, int], int] = {}  # number by (previous block, id)
     return {
         index: list(accumulate(ids, lambda link, one: numbers.setdefault((link, one), len(numbers) + 1), initial=0))[1:]
         for index, ids in chains.items()

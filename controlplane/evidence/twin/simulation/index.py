@@ -1,5 +1,5 @@
-"""Estimates how much of a prompt each instance holds, as the router does: by KV events if there are any, otherwise by
-the approximate index.
+"""Estimates the part of a prompt that each instance holds, as the router does: by KV events if there are any, otherwise
+by the approximate index.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from fleet.engine.scheduler import VLLM
 from router.prefix.approximate import PrefixIndex
 
 # The router's approximate index, for instances without KV events, fed with the trace's blocks as they are sent
-EPOCH = 1  # constant, as engines never restart in a simulation
+EPOCH = 1  # constant, because engines never restart in a simulation
 
 
 class ApproximateView:
@@ -28,7 +28,7 @@ class ApproximateView:
             self._index.limit(endpoint.id, max(endpoint.model.kv_tokens // block_size, 1))
 
     def held(self, call: SimCall) -> tuple[Mapping[str, int], None]:
-        """Return tokens by instance, leaving out zeros. Tiers are unknown."""
+        """Return tokens by instance, without zeros. Tiers are unknown."""
         prompt, size, rounded_to = call.request.input_tokens, self._block_size, self._rounded_to
         if (rounding := self._rounding) is not None:
             return self._index.tokens(call.chain, size, block_size=rounding, most=prompt), None
@@ -45,7 +45,7 @@ class ApproximateView:
     def answered(self, call: SimCall, instance: str, work: EngineRequest) -> None:
         """Learn from the cached tokens that the engine reports."""
         size, cached = self._block_size, work.cached_tokens
-        # At least one token is computed, and a partial last block is never hit; neither indicates an eviction.
+        # At least one token is computed, and a partial last block is never hit; neither means an eviction.
         is_complete = cached >= (work.prompt_tokens - 1) // size * size
         self._index.correct(instance, call.chain, len(call.chain) if is_complete else cached // size)
 
@@ -55,8 +55,8 @@ class ApproximateView:
 
 class Index(Protocol):
     def held(self, call: SimCall) -> Held:
-        """Return tokens by instance, leaving out zeros, and, if some of the tokens may be below the device, the counts
-        on device, in host memory and on disk.
+        """Return tokens by instance, without zeros; if some of the tokens may be below the device, also the counts on
+        device, in host memory and on disk.
         """
 
     def sent(self, call: SimCall, instance: str) -> None:
@@ -70,7 +70,7 @@ class Index(Protocol):
 
 
 class NothingHeld:
-    """The index of instances without a prefix cache."""
+    """The index for instances without a prefix cache."""
 
     def held(self, call: SimCall) -> Held:
         return {}, None
@@ -86,7 +86,7 @@ class NothingHeld:
 
 
 class MixedIndex:
-    """The index of a fleet where only some instances publish KV events or cache prefixes."""
+    """The index of a fleet in which only some instances publish KV events or cache prefixes."""
 
     def __init__(self, views: Mapping[Index, Sequence[SimEndpoint]]) -> None:
         self._views = views

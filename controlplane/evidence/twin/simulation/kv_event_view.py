@@ -14,12 +14,12 @@ from fleet.engine.request import EngineRequest
 from router.policy.held import HeldByLevel
 
 Held = tuple[Mapping[str, int], Mapping[str, tuple[int, int, int]] | None]  # see Index.held
-FOLLOWED_ABOVE = 32  # instances; for fewer, querying each costs less than following them all
+FOLLOWED_ABOVE = 32  # number of instances up to which querying each costs less than following all of them
 TIER_OF = {"GPU": 0, "CPU": 1, "DISK": 2}  # tier by medium, as the router counts them
 
 
 class Holders:
-    """Stores, for each block, a mask of the instances that hold or compute it, as most of many instances hold the
+    """Stores, for each block, a mask of the instances that hold or compute it, because most of many instances hold the
     same blocks."""
 
     def __init__(self) -> None:
@@ -38,8 +38,8 @@ class Holders:
             self._of.pop(block, None)
 
     def held(self, chain: Sequence[int]) -> list[tuple[int, int]] | None:
-        """Return (leading blocks of the chain, instances that hold exactly these), ascending. None if an instance lacks
-        a block in the middle of the blocks that it holds.
+        """Return (leading blocks of the chain, instances that hold exactly these), ascending; None if an instance lacks
+        a block between blocks that it holds.
         """
         there, at, levels = self._of.get(chain[0], 0) if chain else 0, 0, []
         while there:
@@ -52,7 +52,8 @@ class Holders:
         return levels
 
     def _alike(self, chain: Sequence[int], at: int, there: int) -> int:
-        """Return the index after the last block that the same instances hold, as chains are evicted from their end."""
+        """Return the index after the last block that the same instances hold, because chains are evicted from their
+        end."""
         of, further = self._of, range(at + 1, len(chain))
         return at + 1 + bisect_left(further, True, key=lambda place: of.get(chain[place]) != there)
 
@@ -149,4 +150,4 @@ class KvEventView:
         self._instances[instance].began(call)
 
     def answered(self, call: SimCall, instance: str, work: EngineRequest) -> None:
-        """Do nothing, as the index already knew."""
+        """Do nothing, because the index already knows."""

@@ -1,4 +1,4 @@
-"""An instance: its engine, and its load as the router sees it."""
+"""An instance: its engine, and its load as seen by the router."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -42,7 +42,7 @@ class SimEndpoint:
     def __init__(
         self, name: str, position: int, model: EngineModel, scaled: EngineModel, store: SharedStore | None = None
     ) -> None:
-        """Create an endpoint. `model` is what the router sees; `scaled` has blocks of the trace's size."""
+        """Create an endpoint. `model` is the router's view; `scaled` has blocks of the trace's size."""
         self.id = name
         self.position = position
         self.model = model
@@ -76,14 +76,14 @@ class SimEndpoint:
         self.changes: set[str] = set()  # ids in its fleet that have changed since the router last checked
 
     def fits(self, request: EngineRequest) -> bool:
-        """Tell whether prompt and answer fit into the empty KV cache and the model's window."""
+        """Return whether prompt and answer fit into the empty KV cache and the model's window."""
         tokens = request.prompt_tokens + request.output_tokens
         capacity = self.engine.pool.total * self.engine.limits.block_size
         return tokens <= capacity and (self.model.window is None or tokens <= self.model.window)
 
     @property
     def is_suspect(self) -> bool:
-        return False  # no instance ever fails in a simulation
+        return False  # instances never fail in a simulation
 
     def refusal(self, now: float, open_s: float) -> str:
         return ""
@@ -160,7 +160,7 @@ class SimEndpoint:
 
     @property
     def is_settled(self) -> bool:
-        """True if the endpoint's metrics stay the same until something happens to it."""
+        """True if the endpoint's metrics stay the same until an event concerns it."""
         return self.due_s is None and self.model.tiers is None
 
     def sample(self, now: float, number: int) -> None:

@@ -48,7 +48,7 @@ class SimRouter:
         laws = [endpoint.model.law for endpoint in endpoints]
         names = ("context_cost", "equal_cost_tokens")
         self._law = {name: fmean(getattr(law, name) for law in laws) for name in names} if laws else {}
-        # What a router reads from the pool's entry before any transfer
+        # The values that a router reads from the pool's entry before any transfer
         moving = (endpoint.model.transfers for endpoint in endpoints)
         self._kv_bytes = next((one.bytes_per_token for one in moving if one is not None), 0.0)
         self._rates = replace(UNKNOWN, kv_bytes_per_token=self._kv_bytes, **self._law)
@@ -79,7 +79,7 @@ class SimRouter:
             call.arm_class = classify(call.request.input_tokens, cached, self._policy)
 
     def decide(self, call: SimCall, now: float) -> Decision:
-        """Decide now; the shadow policy makes the same decision without effect."""
+        """Decide now; the shadow policy repeats the decision without effect."""
         request = self._request(call, now)
         if self._shadow is not None:
             call.shadow = self._fleet_view.decide(request, self._shadow, call.draw, {}, now, 0.0)
@@ -102,8 +102,8 @@ class SimRouter:
         )
 
     def offered(self, call: SimCall, prefill: SimEndpoint, tokens: int) -> int | None:
-        """Return how many lent tokens to transfer: 0 if computing them is as fast, which releases the blocks; None to
-        offer nothing, because the prefill instance holds no block of the prompt.
+        """Return how many lent tokens to transfer: 0 if computing them is as fast, which releases the blocks; None if
+        nothing is offered, because the prefill instance holds no block of the prompt.
         """
         held = self._index.held(call)[0].get(prefill.id, 0)
         moved, taken = share(tokens, held, call.request.block_tokens, self._rates)
@@ -123,7 +123,7 @@ class SimRouter:
         self._index.sent(call, endpoint.id)
 
     def pulled(self, call: SimCall, endpoint: SimEndpoint) -> None:
-        """Note that the KV of the prompt has come from a peer; earlier requests did not find it on the instance."""
+        """Note that the KV of the prompt has arrived from a peer; earlier requests did not find it on the instance."""
         self._index.sent(call, endpoint.id)
 
     def began(self, call: SimCall, endpoint: SimEndpoint) -> None:
@@ -178,7 +178,7 @@ def _group(endpoints: Sequence[SimEndpoint]) -> None:
 
 
 def _prefix_key(call: SimCall) -> int:
-    """Return the router's key: the number of the block in which the prompt's first 1,024 bytes end. Block numbers
-    are spread, since those of different sessions may differ only in their upper bits."""
+    """Return the router's key: the number of the block in which the prompt's first 1,024 bytes end. Block numbers are
+    spread, because those of different sessions may differ only in their upper bits."""
     beginning = call.chain[: max(1, PREFIX_TOKENS // call.request.block_tokens)]
     return (beginning[-1] * SPREAD >> 48) & 0xFFFF if beginning else 0

@@ -53,9 +53,9 @@ def simulate(
 ) -> TwinOutcome:
     """Play a trace against the fleet. `pacing` is "timestamps" or "closed_loop", as in a replay; `duration_s` is the
     end of a closed loop. `shadow` decides beside the policy, without effect. With `arms`, a candidate decides some
-    requests instead. `on_progress(done, total)` may raise to stop. `prompts` are those of the requests, if another
-    simulation has built them. `draws` are the random numbers of the decisions in [0, 1) by index, used instead of the
-    seed's.
+    requests instead. `on_progress(done, total)` may raise an exception to stop. `prompts` are those of the requests, if
+    another simulation has built them. `draws` are the random numbers of the decisions in [0, 1) by index, used instead
+    of the seed's.
     """
     return Simulation(
         fleet, policy, requests, prompts, pacing, seed, shadow, arms, duration_s, on_progress, draws
@@ -93,7 +93,7 @@ class Simulation:
             SimEndpoint(name, position, model, self._chains.scaled(model), self._store)
             for position, (name, model) in enumerate(fleet.instances.items())
         ]
-        self._unsettled = dict.fromkeys(self._endpoints)  # only these are sampled, as few of many engines are busy
+        self._unsettled = dict.fromkeys(self._endpoints)  # only these are sampled, because few of many engines are busy
         self._by_name = {endpoint.id: endpoint for endpoint in self._endpoints}
         index = index_of(self._endpoints, self._chains.block_size)
         self._transfers = SimTransfers(self._post, self._schedule)
@@ -106,12 +106,13 @@ class Simulation:
         self._heap: list[Event] = []
         first = [(at, number, request) for number, (at, request) in enumerate(self._arrivals.first(), start=1)]
         self._posted = self._open = len(first)  # `_open`: requests scheduled or in flight
-        self._first = iter(sorted(first, key=itemgetter(0)))  # putting them all on the heap would slow down every event
+        # Putting all of them on the heap would slow down every event
+        self._first = iter(sorted(first, key=itemgetter(0)))
         self._post_first()
         self._post(0.0, self._sample, None)
 
     def first(self, count: int) -> TwinOutcome:
-        """Return the outcome of the first requests, once they have ended; the simulation continues from there."""
+        """Return the outcome of the first requests once they have ended; the simulation can continue from there."""
         later = {index for index in self._awaited if index >= count}
         self._awaited -= later
         self._go_on()
@@ -143,7 +144,7 @@ class Simulation:
     # The client
 
     def _post_first(self) -> None:
-        """Post the next arrival that does not wait for an answer; at equal times it comes before all other events."""
+        """Post the next arrival that does not wait for an answer; at equal times it precedes all other events."""
         coming = next(self._first, None)
         if coming is not None:
             at, number, request = coming
@@ -322,7 +323,7 @@ class Simulation:
         self._take(endpoint)
 
     def _take(self, endpoint: SimEndpoint) -> None:
-        """Handle the loads that the engine has begun to wait for, and the requests that have failed there."""
+        """Handle the loads for which the engine has begun to wait, and the requests that have failed there."""
         for work in endpoint.engine.take_pulls() if endpoint.receives else ():
             self._pull(endpoint, work)
         for work in endpoint.engine.take_failed() if endpoint.model.tiers is not None else ():
@@ -350,7 +351,7 @@ class Simulation:
                 self._transfers.let_go(handover, self._now)
         for involved, new_tokens in leases.items():
             if handover is None or handover.pull_s is None or involved is handover.sender:
-                self._sim_router.began(call, involved)  # If a pull has not arrived, nothing is expected there.
+                self._sim_router.began(call, involved)  # If a pull has not arrived, nothing is expected there
             involved.began(new_tokens)
             involved.ended()
         self._end(call, "error", "out_of_memory")

@@ -10,7 +10,7 @@ from fleet.engine.tiers.sizes import drive_writes_per_day
 def tier_facts(outcome: TwinOutcome) -> tuple[dict[str, dict[str, float]], dict[str, float]] | None:
     """Return two summaries over the instances; None without KV below the GPU. By tier: the bytes read and written, and
     drive writes per day, for drives rated for 1 over five years. Over all tiers: how long steps waited for KV, and the
-    most bytes that waited to be written.
+    largest number of bytes waiting to be written.
     """
     used = [use.tiers for use in outcome.instances.values() if use.tiers is not None]
     stats = [tier for one in used for tier in one.tiers] + ([outcome.store] if outcome.store is not None else [])

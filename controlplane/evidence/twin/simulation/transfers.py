@@ -1,4 +1,4 @@
-"""Transfers KV from the instance that computed a prompt to its decoder, as in fleet/simengine/kv/peers.py."""
+"""Transfers KV from the instance that computed a prompt to its decoder, like fleet/simengine/kv/peers.py."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +31,7 @@ class SimTransfers:
         handover.receiver.engine.add_request(work, now)
 
     def computed(self, handover: Handover, now: float) -> None:
-        """Hold the blocks until the decoder has pulled them or no longer needs them; the store already has them."""
+        """Hold the blocks until the decoder has pulled them or no longer needs them; a store already has them."""
         work, transfers = handover.work, handover.transfers
         handover.sent_s, handover.is_held = now, handover.store is None
         if handover.store is not None:
@@ -49,14 +49,14 @@ class SimTransfers:
         self._changed(handover.receiver)
 
     def _found(self, asked: HandoverAt) -> None:
-        """Tell the decoder that the prompt is computed."""
+        """Inform the decoder that the prompt has been computed."""
         handover, now = asked
         handover.receiver.engine.prefilled(handover.work, now)
         self._changed(handover.receiver)
 
     def pull(self, handover: Handover, now: float) -> None:
         """Pull the blocks, now that the decoder has capacity for them."""
-        if not handover.is_held:  # their hold time is over
+        if not handover.is_held:  # their hold time has expired
             self._come(handover, 0, now)
             return
         sender, transfers, work = handover.sender, handover.transfers, handover.work
@@ -71,7 +71,7 @@ class SimTransfers:
         self._post(there_s, self._pulled, (handover, there_s))
 
     def let_go(self, handover: Handover, now: float) -> None:
-        """Free the blocks, which are no longer needed or were held for long enough."""
+        """Free the blocks, which are no longer needed or whose hold time has expired."""
         if handover.is_held:
             handover.is_held = False
             self._free(handover, now)
@@ -122,7 +122,7 @@ class SimTransfers:
         self._free_lent(lent, now)
 
     def lent(self, call: SimCall) -> tuple[SimEndpoint, int] | None:
-        """Return who lends blocks to the request's session, and how many of its tokens these blocks hold. A prompt that
+        """Return who lends blocks to the request's session, and the number of its tokens in these blocks. A prompt that
         begins with the previous turn's prompt continues with that turn's answer.
         """
         lent = self._lent.get(call.session or "")
@@ -136,7 +136,8 @@ class SimTransfers:
         return (lent.decoder, tokens) if tokens >= LEAST else None
 
     def take(self, session: str, handover: Handover, tokens: int, now: float) -> None:
-        """Let the prefill instance take these tokens; at 0 it computes them, and the decoder releases the blocks."""
+        """Let the prefill instance take these tokens; if there are none, it computes them, and the decoder releases the
+        blocks."""
         lent = self._lent.pop(session)
         if not tokens:
             self._free_lent(lent, now)
@@ -153,7 +154,7 @@ class SimTransfers:
             size = round((handover.lent_tokens - prefill.computed) * transfers.bytes_per_token)
             there_s += transfers.seconds(size, decoder.moving, busy=decoder.engine.running > 0)
             self._post(there_s, self._lent_came, (handover, there_s))
-        else:  # the blocks were kept for long enough
+        else:  # the hold time of the blocks has expired
             handover.sender.engine.pulled(prefill, 0, now)
             self._changed(handover.sender)
 

@@ -1,4 +1,4 @@
-"""The input and results of the twin. Values only; seconds are virtual."""
+"""The input and results of the twin. These are values only; seconds are virtual."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from router.policy.value import Value
 
 @dataclass(frozen=True, slots=True)
 class TwinFleet:
-    instances: Mapping[str, EngineModel]  # instance id, as the router knows it, to model
-    store: StoreModel | None = None  # store that all of them share
+    instances: Mapping[str, EngineModel]  # model by instance id, as used in the router
+    store: StoreModel | None = None  # store shared by all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +44,16 @@ class Simulated(Value, frozen=True):
     outcome: str
     code: str  # code of the refusal or error; empty if answered
     queued_s: float  # time in the router's queue
-    shadow_changed: bool  # whether the shadow chose another instance or flow, or refused
+    shadow_changed: bool  # True if the shadow chose another instance or flow, or refused
     # Set while two arms share the fleet
-    candidate: bool = False  # whether the candidate decided
-    key: str = ""  # session as the router knows it, otherwise a unique name
-    arm_class: str = ""  # class by live's thresholds, on the instance that holds most of the prompt
-    second_s: float | None = None  # time from sending to the second token; None also with a single token
+    candidate: bool = False  # True if the candidate decided
+    key: str = ""  # session as identified by the router, otherwise a unique name
+    arm_class: str = ""  # class by the live version's thresholds, on the instance that holds most of the prompt
+    second_s: float | None = None  # time from sending to the second token; also None with a single token
 
     @property
     def session_key(self) -> tuple[int, str | int]:
-        """Return the request's session; a request without one forms a session by itself."""
+        """Return the request's session; a request without one is a session by itself."""
         return self.seed, self.session or self.index
 
     interruptions: int = 0  # steps with another request's prefill between two of its tokens
@@ -72,7 +72,7 @@ class SimulatedUse:
     waiting: tuple[int, ...]
     preemptions: int  # number in total
     transferring: tuple[int, ...] = ()  # requests whose KV is being sent or received
-    blocked_s: float = 0.0  # time in which requests waited although nothing was computed
+    blocked_s: float = 0.0  # time for which requests waited although nothing was computed
     tiers: TiersStats | None = None  # tiers below HBM
 
 

@@ -83,7 +83,7 @@ def worker_gone(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 
 def _silent(worker: str, age: float | None, effect: str) -> Iterator[AttentionEntry]:
-    """Yield an entry for a worker: on a busy machine it may be late; if it is silent for longer, it is down."""
+    """Yield an entry for a worker: on a busy machine it may be late; after a longer silence it counts as down."""
     if age is not None and age > WORKER_DOWN_S:
         yield AttentionEntry(3, worker, f"down: no heartbeat for {seconds(age)}; {effect}", "/fleet/")
     elif age is not None and age > WORKER_LATE_S:
@@ -91,7 +91,7 @@ def _silent(worker: str, age: float | None, effect: str) -> Iterator[AttentionEn
 
 
 def step_late(now: float, frame: Frame) -> Iterator[AttentionEntry]:
-    """Yield late steps, unless the control worker is missing or cannot write: then every step is late."""
+    """Yield late steps, unless the control worker is missing or cannot write, in which case every step is late."""
     age = frame["health"]["control_age_s"]
     if age is not None and age > WORKER_DOWN_S:
         return
@@ -128,7 +128,7 @@ def router_gone(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 
 def router_degraded(now: float, frame: Frame) -> Iterator[AttentionEntry]:
-    """Yield degraded routers, unless samples are still awaited, since their routers then also await them."""
+    """Yield degraded routers, unless samples are still awaited, because routers then wait for them, too."""
     awaited = "samples" in frame["health"].get("owed", ())
     for name, reasons, gone in _rows(frame["routers"], "id", "degraded", "gone"):
         if reasons and not gone and not awaited:
@@ -197,7 +197,7 @@ def delivery_waits(now: float, frame: Frame) -> Iterator[AttentionEntry]:
             why = line["why"].removeprefix(only)  # the entry already names the pool
             reason = f"{line['word']}{by}: {why}" if why else f"{line['word']}{by}"
             subject = f"{line['policy']} {line['base']} → {line['candidate']}"
-            severity = 1 if by else DELIVERY_SEVERITY[line["state"]]  # the person who ended the delivery knows
+            severity = 1 if by else DELIVERY_SEVERITY[line["state"]]  # the person who ended the delivery already knows
             link = f"/deliveries/{line['delivery']}/"
             yield AttentionEntry(severity, subject, reason, link, tuple(line["pools"]))
 
@@ -258,7 +258,7 @@ def slo_missed(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 
 def _slo_reason(window: ClassWindow | None, limit: float) -> str:
-    """Describe the SLO miss with the window of its verdict, as the class's figures on every page do."""
+    """Describe the SLO miss with the window of its verdict, like the class's figures on every page."""
     if window is None or window["ttft_n"] < slo.LOW_N:
         return f"TTFT p90 was above SLO {ms(limit)}; too few requests since to tell"
     p90 = (

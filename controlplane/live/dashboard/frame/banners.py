@@ -1,5 +1,5 @@
 """Banners for missing processes, worst first: the problem, and what still works. Pure rules over one frame; pages show
-the worst."""
+the worst one."""
 
 from collections.abc import Callable, Iterator
 
@@ -40,8 +40,8 @@ def is_read_only(frame: Frame) -> bool:
 
 
 def _returned(frame: Frame) -> Iterator[Banner]:
-    """Yield a banner while reports are awaited: a sender that has been silent since a time without frames is not
-    judged yet."""
+    """Yield a banner while reports are awaited; a sender is not judged yet if its silence began during a time without
+    frames."""
     health = frame["health"]
     began, ended = health.get("gap", (0.0, 0.0))
     if not health.get("owed") or not frame["pools"]:
@@ -77,7 +77,7 @@ def _samples(frame: Frame) -> Iterator[Banner]:
 
 
 def are_unsampled(frame: Frame) -> bool:
-    """Tell whether no instance is sampled although one should be."""
+    """Return whether no instance is sampled although one should be."""
     health = frame["health"]
     age_s = health["samples_age_s"]
     if "samples" in health.get("owed", ()) or not health["samples_expected"]:

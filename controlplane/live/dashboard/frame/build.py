@@ -46,7 +46,7 @@ from router.policy.types import CLASSES
 SIMULATED = frozenset(kind.name for kind in KINDS.values() if kind.simulated)
 SCHEMA = 4  # also part of redis_keys.FRAME
 RESTING = ("stopped", "failed", "starting")  # states without a process, where any sample is of the previous process
-STARTED_WINDOW_S = 10  # window of `started_10s` in a Window
+STARTED_WINDOW_S = 10  # states without a process, in which any sample is of an earlier process
 AVERAGE_S = 60.0  # time constant of the running average of waiting requests
 
 
@@ -57,7 +57,7 @@ class FrameInputs:
     fleets: Mapping[str, FleetValue] = field(default_factory=dict)  # by pool
     samples: Mapping[str, InstanceSample] = field(default_factory=dict)  # by instance
     routers: Mapping[str, RouterStatus] = field(default_factory=dict)
-    router_answers: Collection[RouterAnswer] = ()  # answers of routers, which are asked only if none reports
+    router_answers: Collection[RouterAnswer] = ()  # answers of routers, which are asked only if none of them reports
     policies: Mapping[str, PolicyValue] = field(default_factory=dict)  # by pool
     events: Sequence[FleetEvent] = ()  # newest first
     scaling: Mapping[str, ScalingAdvice] = field(default_factory=dict)  # by pool
@@ -173,7 +173,7 @@ SKETCHES = ("ttft", "tpot", "new_tokens", "reuse_gap")
 
 
 class FrameInstance(NamedTuple):
-    """An instance's entries in the columns of the frame's instances."""
+    """The values of one instance in the columns of the frame."""
 
     id: str
     pool: str
@@ -198,12 +198,12 @@ class FrameInstance(NamedTuple):
     gpu_use: float | None
     gpu_memory: float | None
     gpu_power_w: float | None
-    gpu_simulated: bool | None  # whether the three above are by the law of a simulated engine
-    last_known: bool  # whether nothing of its node has arrived since its sample
+    gpu_simulated: bool | None  # whether the law of a simulated engine provides the three values above
+    last_known: bool  # True if nothing of its node has arrived since its sample
 
 
 class LastRow(NamedTuple):
-    """An instance's entries in the previous frame."""
+    """The values of one instance in the previous frame."""
 
     waiting_avg: float | None
     tokens_s: float | None
@@ -230,7 +230,7 @@ def _heard(now: float, inputs: FrameInputs, pools: Sequence[str]) -> dict[str, f
 
 
 class Moment(NamedTuple):
-    """The values that instances of one pool have in common."""
+    """The values shared by the instances of one pool."""
 
     now: float
     pool: str
@@ -239,7 +239,8 @@ class Moment(NamedTuple):
     gap: Gap | None
 
     def heard_at(self, node: str, sample: InstanceSample | None) -> float | None:
-        """Return when the instance's node last reported; None while the instance is still awaited after a gap."""
+        """Return the time of the last report of the instance's node; None while the instance is still awaited after a
+        gap."""
         owed = sample is not None and is_owed(self.gap, sample.at, SAMPLE_STALE_S)
         return None if owed else self.nodes.get(node)
 
@@ -248,7 +249,7 @@ def _instance(
     moment: Moment, instance: PublishedInstance, sample: InstanceSample | None, rows_before: Mapping[str, LastRow]
 ) -> FrameInstance:
     if instance.state in RESTING or (sample is not None and sample.epoch != instance.epoch):
-        sample = None  # sample from the previous process
+        sample = None  # a sample of an earlier process
     now, before = moment.now, rows_before.get(instance.id)
     status, why, last_known = shown_status(
         instance.state, sample, now, moment.kv_limit, moment.heard_at(instance.node, sample)
@@ -298,8 +299,8 @@ def _average(waiting: float | None, before: LastRow | None) -> float | None:
 
 
 def _tokens_per_second(sample: InstanceSample | None, before: LastRow | None) -> float | None:
-    """Return the rate between two samples of one epoch; the last rate if there is no newer sample, None after a
-    restart."""
+    """Return the rate between two samples of one epoch. Without a newer sample, return the last rate; after a restart,
+    None."""
     if sample is None or before is None or before.epoch != sample.epoch or before.sampled_at is None:
         return None
     total, past = sample.generation_tokens_total, before.tokens_total
@@ -389,7 +390,7 @@ def _routers(now: float, inputs: FrameInputs) -> Columns:
 
 
 def _nodes(now: float, inputs: FrameInputs, instances: Columns) -> Columns:
-    """Return the nodes as columns. `silent_s` is the time since a node's last report, None while it reports."""
+    """Return the nodes as columns. `silent_s` is the time since a node's last report, or None while it reports."""
     there: Counter[str] = Counter(instances["node"])
     return {
         "name": [node.name for node in inputs.nodes],
@@ -473,7 +474,7 @@ def _is_late(now: float, step: StepReport, gap: Gap | None) -> bool:
 
 
 def _waited_for(now: float, inputs: FrameInputs, columns: Columns) -> WaitedFor:
-    """Return which senders are awaited since a gap; empty if none are."""
+    """Return the kinds of senders that are awaited since a gap; empty if none are."""
     gap = inputs.gap
     found: WaitedFor = {} if inputs.unwritten is None else {"unwritten": list(inputs.unwritten)}
     if gap is None:
@@ -491,7 +492,8 @@ def _waited_for(now: float, inputs: FrameInputs, columns: Columns) -> WaitedFor:
 
 
 def _routers_state(routers: Columns, answers: Collection[RouterAnswer]) -> str:
-    """Return the routers' state: silence in Redis means late; they are down only if none can answer a request."""
+    """Return the routers' state. Without reports in Redis they are late; they are down only if none answers a
+    request."""
     if False in routers["gone"]:
         return "serving"
     if not routers["id"]:

@@ -12,13 +12,12 @@ INSTANCES_SHOWN = 16  # instances shown per pool; the others are merged into one
 OTHERS = ""  # name of the merged instances, which no instance has
 
 
-# Describes the requests by names in the document Models, in a line for Live and the wall
+# Describes the requests by the names in the document Models, in a line for Live and the wall
 MOST = 5  # names shown; the others are counted
 
 
 def in_words(pool: str, routers: Iterable[RouterStatus]) -> str:
-    """Describe the requests per second of each name that the pool serves in addition to its own, the most requested
-    first."""
+    """Describe the requests per second for each additional name that the pool serves, the most requested first."""
     counts: Counter[str] = Counter()
     for router in routers:
         counts.update({name: n for name, n in router.aliases.get(pool, {}).items() if name != pool})

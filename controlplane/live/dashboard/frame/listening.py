@@ -1,6 +1,5 @@
-"""Decides which senders may be judged by their silence. Pure.
-After a time without frames, such as one without Redis, each sender is given time to report again. The same holds for an
-empty Redis, which has forgotten all senders.
+"""Decides which senders may be judged by their silence. Pure. After a time without frames, such as one without Redis,
+each sender gets time to report again. The same holds for an empty Redis, which knows no senders.
 """
 
 from typing import NamedTuple
@@ -12,8 +11,8 @@ RETURN_S = 20.0  # longest wait until all have reported again
 
 
 class Gap(NamedTuple):
-    """A time without frames, in which reports were not read either. If its length is zero, nothing is known about
-    the time before."""
+    """A time without frames, during which reports were not read either. If its length is zero, nothing is known about
+    the time before it."""
 
     began: float
     ended: float
@@ -28,7 +27,7 @@ class Gap(NamedTuple):
 
 
 def latest_gap(now: float, previous: Frame | None) -> Gap | None:
-    """Return the gap after which reports are still awaited."""
+    """Return the gap since which reports are still awaited."""
     if previous is None:
         return Gap(now, now)
     if now - previous["at"] > FRAME_GAP_S:
@@ -38,7 +37,7 @@ def latest_gap(now: float, previous: Frame | None) -> Gap | None:
 
 
 def latest_unwritten(now: float, read_only: bool, previous: Frame | None) -> Gap | None:
-    """Return the time in which the database refused writes, after which steps are still awaited."""
+    """Return the time in which the database refused writes, if steps are still awaited after it."""
     before = previous["health"] if previous is not None else None
     known = before.get("unwritten") if before is not None else None
     if read_only:
@@ -51,6 +50,6 @@ def is_owed(gap: Gap | None, at: float | None, limit_s: float) -> bool:
 
 
 def begins_anew(health: Health) -> bool:
-    """Return whether live state is so new that missing parts may still arrive."""
+    """Return whether the live state is so new that missing parts may still arrive."""
     began, ended = health.get("gap", (0.0, 1.0))
     return began == ended

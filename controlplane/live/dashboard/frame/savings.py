@@ -1,5 +1,5 @@
-"""The daily savings of a pool's live version over its predecessor, at the current load. Pure.
-This is simulated: the version's preview gives the saving per request, and routers count the requests.
+"""The daily savings of a pool's live version over its predecessor, at the current load. Pure. The savings are
+simulated: the version's preview provides the saving per request, and routers count the requests.
 """
 
 from collections.abc import Iterable

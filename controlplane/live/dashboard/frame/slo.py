@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from controlplane.live.dashboard.frame.types import Classes, ClassWindow, PoolSummary, SloMiss
 from router.policy.types import CLASSES
 
-LOW_N = 20  # minimum number of measurements for a percentile's line
+LOW_N = 20  # smallest number of measurements for which a percentile is drawn
 HOLD_S = 30.0  # a miss is listed after this long, and unlisted after this long without a miss
 
 
@@ -21,7 +21,7 @@ class SloRow:
     limit: float  # limit, ms
     p90: float | None  # TTFT over the last minute, ms
     n: int
-    verdict: str  # verdict in the words of static/js/live_frame.js
+    verdict: str  # verdict, in the terms of static/js/live_frame.js
     status: str  # style of the verdict
 
 
@@ -50,8 +50,8 @@ def _row(name: str, limit: float, classes: Classes | None, listed: Collection[st
 
 
 def _lost(window: ClassWindow) -> str:
-    """Describe what happened to most requests if few were served; empty if most were served, or if there were few
-    requests.
+    """If few requests were served, describe what happened to most of them; empty if most were served, or if there were
+    few.
     """
     failed, refused = window["errors"], window["refused"]
     if failed + refused < LOW_N or 2 * (failed + refused) <= window["n"] - window["client_errors"]:
@@ -76,7 +76,7 @@ def misses(
 
 
 def held(now: float, missed: bool, before: SloMiss | None) -> SloMiss:
-    """Return the miss; a change takes effect once it has lasted HOLD_S without a longer gap between frames."""
+    """Return the miss; a change takes effect once it has lasted HOLD_S without a gap between frames as long."""
     was: SloMiss = before or {"at": now, "listed": False, "turned_at": None}
     if missed == was["listed"]:
         return {"at": now, "listed": missed, "turned_at": None}

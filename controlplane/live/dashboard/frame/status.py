@@ -1,4 +1,4 @@
-"""The displayed status of an instance: its state, corrected by its last sample. Pure."""
+"""The displayed status of an instance: its state, corrected by its latest sample. Pure."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -36,8 +36,8 @@ SERVING = ("ready", "draining")  # states in which a sample is expected every se
 
 
 def kv_limit(live: PolicyValue | None) -> float:
-    """Return the KV usage (0–1) above which the pool's policy counts an instance as overloaded; by default, that of
-    a new policy."""
+    """Return the KV usage (0–1) above which the pool's policy counts an instance as overloaded; by default, the limit
+    of a new policy."""
     load = {} if live is None else upgrade_if_known(live.document).get("load")
     limit = load.get("kv_usage_max") if isinstance(load, dict) else None
     read = KV_USAGE_MAX.default if limit is None else accept(KV_USAGE_MAX, limit)
@@ -47,7 +47,7 @@ def kv_limit(live: PolicyValue | None) -> float:
 class ShownStatus(NamedTuple):
     status: str
     reason: str
-    last_known: bool = False  # True if nothing newer has arrived, which says nothing about the engine
+    last_known: bool = False  # True if nothing newer has arrived, which does not reveal the engine's state
 
 
 def shown_status(
@@ -70,7 +70,7 @@ def shown_status(
 
 
 def heard(places: Iterable[tuple[str, InstanceSample | None]], now: float) -> dict[str, float]:
-    """Return when each node last reported: the time of its newest sample. `places` holds (node, sample) of each
+    """Return when each node last reported: the time of its newest sample. `places` has (node, sample) of each
     instance."""
     times: dict[str, float] = {}
     for node, sample in places:
@@ -106,7 +106,7 @@ def measured(
     *,
     last_known: bool = False,
 ) -> str:
-    """Return the reason for a status that a sample determines; empty for other statuses."""
+    """Return the reason for a status that follows from a sample; empty for other statuses."""
     if last_known:
         return f"last known {age_s or 0:.0f} s ago: no sample of its node has arrived since"
     if status == "unseen":

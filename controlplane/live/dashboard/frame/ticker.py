@@ -8,10 +8,10 @@ from controlplane.live.dashboard.frame.types import Frame, ShownEvent
 from router.contract.redis.fleet_status import FleetEvent
 
 SHOWN = 30
-READ = 2 * SHOWN  # events read, as each end of a change may be merged with its beginning
+READ = 2 * SHOWN  # events read, because the end of a change may be merged with its beginning
 
 
-# Events of routers that fall silent and report again: lines of the ticker, and marks on the charts at the start of a
+# Events of routers that stop reporting and report again: lines of the ticker, and marks on the charts at the start of a
 # silence
 KIND = "router"
 
@@ -29,7 +29,7 @@ def events(now: float, frame: Frame, previous: Frame | None) -> Iterator[FleetEv
 
 
 def _silent(frame: Frame) -> dict[str, float]:
-    """Return the age of the last report of each missing router, by router."""
+    """Return, by router, the age of the last report of each missing router."""
     columns = frame["routers"]
     rows = zip(columns["id"], columns["age_s"], columns["gone"], strict=True)
     return {name: age_s for name, age_s, gone in rows if gone}

@@ -1,4 +1,4 @@
-"""KV tiers below the GPU as rows of a table: of one instance, or of all instances of a pool together. Pure."""
+"""KV tiers below the GPU as rows of a table, for one instance or for all instances of a pool together. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class TierRow:
 
     @property
     def writes_per_day(self) -> float | None:
-        """Return how many times per day a drive would be overwritten at the last minute's rate."""
+        """Return how many times per day a drive would be overwritten at the rate of the last minute."""
         written, capacity = self.total.written_bytes_per_s, self.total.capacity_bytes
         return (
             drive_writes_per_day(written, capacity)
@@ -35,7 +35,7 @@ class TierRow:
 
 
 def tier_rows(samples: Iterable[InstanceSample | None]) -> list[TierRow]:
-    """Sum the tiers by name; a tier that several engines share counts once."""
+    """Sum the tiers by name; a tier shared by several engines counts once."""
     found: dict[str, dict[str, TierSample]] = {}
     disks = []
     for sample in samples:

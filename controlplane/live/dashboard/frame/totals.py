@@ -7,7 +7,7 @@ from math import exp
 from controlplane.live.dashboard.frame.types import ALL_POOLS, Classes, Columns, PoolTotals
 from fleet.systems.prices import per_million
 
-AVERAGE_S = 30.0  # time constant of the figures per GPU and per token, as single seconds vary by half
+AVERAGE_S = 30.0  # time constant of the figures per GPU and per token; single seconds vary by half
 
 
 # Reasons of rejected requests as text for the Live page
@@ -25,7 +25,7 @@ WORDS = {
 
 
 def words(windows: Iterable[Mapping[str, int]]) -> str:
-    """Describe the counts by code, summed over routers, as in "3 queue full, 1 deadline passed"; the most frequent
+    """Describe the counts by code, summed over routers, such as "3 queue full, 1 deadline passed"; the most frequent
     first."""
     total: Counter[str] = Counter()
     for window in windows:
@@ -62,8 +62,8 @@ def _totals(pools: Sequence[str], instances: Columns, classes: Mapping[str, Clas
 
 
 def averaged(totals: dict[str, PoolTotals], before: Mapping[str, PoolTotals], passed_s: float) -> dict[str, PoolTotals]:
-    """Return totals with running averages of the cost of output tokens. `before` holds the totals of the frame
-    `passed_s` ago."""
+    """Return totals with running averages of the cost of output tokens. `before` has the totals of the frame `passed_s`
+    ago."""
     kept = exp(-max(0.0, passed_s) / AVERAGE_S)
     for pool in totals.keys() & before.keys():
         now, then = totals[pool], before[pool]
@@ -84,7 +84,7 @@ def _between(now: float | None, then: float | None, kept: float) -> float | None
 def economics(
     tokens_s: Sequence[float | None], gpus: Sequence[float | None], dollars_h: Sequence[float | None]
 ) -> tuple[float | None, float | None]:
-    """Return output tokens/s of a GPU, and dollars per million output tokens; None without tokens or GPUs."""
+    """Return (output tokens/s of a GPU, dollars per million output tokens); None without tokens or GPUs."""
     tokens, count, dollars = (sum(value or 0 for value in column) for column in (tokens_s, gpus, dollars_h))
     return (tokens / count, per_million(dollars, tokens)) if count and tokens else (None, None)
 

@@ -13,7 +13,7 @@ Columns = dict[str, list[Any]]  # one list per field, one entry per row
 
 @dataclass(frozen=True, slots=True)
 class LatencyMetric:
-    key: Literal["ttft", "tpot"]  # name of the sketch in a router's Window, and in frames
+    key: Literal["ttft", "tpot"]  # name of the sketch in a router's Window and in frames
     count: Literal["ttft_n", "tpot_n"]  # name of the number of measurements in frames
     label: str
     exported: str  # name on /metrics
@@ -44,8 +44,8 @@ class PoolSummary(TypedDict):
     changed_at: float
     halted: str  # reason why a rollout stopped
     slo: dict[str, float]  # TTFT p90 in ms, by class
-    observed: NotRequired[bool]  # whether its requests bypass the routers
-    at_zero: NotRequired[bool]  # whether it wakes on demand, and has no other reason to lack instances
+    observed: NotRequired[bool]  # True if its requests bypass the routers
+    at_zero: NotRequired[bool]  # True if it wakes on demand and lacks instances for no other reason
     kv_limit: float  # KV usage (0–1) above which its policy counts an instance as overloaded
 
 
@@ -75,11 +75,11 @@ Classes = dict[str, ClassWindow | None]  # None if no router has reported the cl
 
 
 class SloMiss(TypedDict):
-    """Whether Needs attention lists a class of a pool for its SLO."""
+    """Whether Needs attention lists the SLO of a class of a pool."""
 
     at: float  # time of the frame
     listed: bool
-    turned_at: float | None  # since when the verdict has differed from the listed one
+    turned_at: float | None  # time since which the verdict has differed from the listed one
 
 
 class PoolTotals(TypedDict):
@@ -151,16 +151,14 @@ class LateStep(TypedDict):
     what: str
     age_s: float
     every_s: float
-    error: str  # error of its latest run; empty if it ended well, or continues
+    error: str  # error of its latest run; empty if the run succeeded or is still going on
 
 
-RouterAnswer = Literal["answered", "no answer", "refused"]  # answer of a router that has stopped reporting
+RouterAnswer = Literal["answered", "no answer", "refused"]  # answer of a router that no longer reports
 
 
 class WaitedFor(TypedDict, total=False):
-    """The senders that are awaited after a time without frames; none of them is judged by a silence that Weir itself
-    caused.
-    """
+    """The senders that are awaited after a time without frames; none is judged by a silence that Weir itself caused."""
 
     gap: list[float]  # beginning and end
     owed: list[str]  # senders that have not reported since: "samples", "control", "routers", "nodes"
@@ -168,7 +166,7 @@ class WaitedFor(TypedDict, total=False):
 
 
 class Health(WaitedFor):
-    """The ages that distinguish a dead worker from a dead router; None before the first report."""
+    """The ages by which a dead worker and a dead router can be told apart; None before the first report."""
 
     samples_age_s: float | None
     samples_expected: int
@@ -176,19 +174,20 @@ class Health(WaitedFor):
     routers_alive: int
     routers_known: int
     routers_age_s: float | None  # age of a router's latest report
-    routers_state: str  # "serving"; "late": none reports, but one answers or may; "down"; "none" if none is known
+    # "serving"; "late": no router reports, but one answers or may answer; "down"; "none": no router is known
+    routers_state: str
     unreadable: int
-    read_only: bool  # whether the database refuses writes, as far as a control worker that still reports knows
+    read_only: bool  # whether the database refuses writes, according to a control worker that still reports
     late_steps: list[LateStep]  # late steps of the control worker
 
 
 class Banner(TypedDict):
-    """A banner that every page shows above its content; a page shows only the first banner of a frame."""
+    """A banner shown above the content of every page; a page shows only the first banner of a frame."""
 
     kind: str
     level: str  # "error" or "warning"
     text: str
-    ago: str  # text, how long ago it last reported; empty for never
+    ago: str  # time since it last reported, as text; empty if it never did
 
 
 class AttentionItem(TypedDict):
@@ -250,15 +249,15 @@ class HistoryRow(TypedDict):
 
 
 # Folds a frame for publication: columns with few values are folded, and fields needed only for the next frame are left
-# out. For 1,000 instances, a column of statuses then takes one byte each instead of eight.
+# out. With 1,000 instances, a column of statuses takes one byte per instance instead of eight.
 CARRIED = ("waiting_avg", "tokens_total", "epoch", "sampled_at")  # fields of an instance carried from frame to frame
 FIRST = "0"
-MOST = ord("\\") - ord(FIRST)  # most values of a folded column, so that a letter needs no escape in JSON
+MOST = ord("\\") - ord(FIRST)  # largest number of values in a folded column for which no letter needs an escape in JSON
 
 
 def folded(frame: Frame) -> dict[str, Any]:
-    """Fold columns with few values to {"of": its values, "at": a letter for each row}; the last letter stands for
-    all remaining rows. static/js/live_frame.js reads it."""
+    """Fold columns with few values to {"of": its values, "at": a letter for each row}; the last letter applies to all
+    remaining rows. static/js/live_frame.js unfolds it."""
     shown = {name: _folded(column) for name, column in frame["instances"].items() if name not in CARRIED}
     return {**frame, "instances": shown}
 
@@ -274,7 +273,7 @@ def _folded(column: Sequence[Any]) -> Sequence[Any] | dict[str, Any]:
 
 def unfolded(published: Mapping[str, Any]) -> Frame:
     """Return the frame with every column as a list."""
-    count = len(published["instances"]["id"])  # ids are all different, so they are never folded
+    count = len(published["instances"]["id"])  # ids are all different and therefore never folded
     columns = {name: _unfolded(column, count) for name, column in published["instances"].items()}
     return cast(Frame, {**published, "instances": columns})
 

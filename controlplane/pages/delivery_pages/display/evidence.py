@@ -44,7 +44,7 @@ VERDICTS: Mapping[str, tuple[str, str]] = {  # words and status shape
     "not_judged": ("not judged", "stopped"),
     "deferred": ("left to a later step", "stopped"),
 }
-HARMS: Mapping[Harm, tuple[str, str]] = {  # words for a comparison that neither fails nor waits for data
+HARMS: Mapping[Harm, tuple[str, str]] = {  # text for a comparison that neither fails nor waits for data
     Harm.BEYOND: ("beyond the limit so far", "warning"),
     Harm.WORSE: (UNSURE, "warning"),
     Harm.SLIGHT: (SLIGHT, "done"),
@@ -55,12 +55,12 @@ ENOUGH, UNDECIDED = ("enough to go on", "done"), ("not decided yet", "running")
 
 
 # Geometry of an interval on its axis, for the SVG that the server draws. Ratios (TTFT, TPOT, errors) have a logarithmic
-# axis, shares a linear one. Positions are strings, since templates would add thousands separators to numbers.
+# axis, shares a linear one. Positions are strings, because templates would add thousands separators to numbers.
 WIDTH = 240.0  # width of the viewBox
-EDGE = 8.0  # margin on both sides for the arrows of a cut interval
+EDGE = 8.0  # margin on both sides for the arrows of a truncated interval
 RATIO_ENDS = (0.6, 1.6)  # smallest range of a ratio's axis
 POINTS_ENDS = (-0.1, 0.1)  # smallest range of the axis of a difference between shares
-BEYOND = 1.6  # the axis reaches this far beyond its outermost mark
+BEYOND = 1.6  # the axis extends this far beyond its outermost mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class RatioAxis:
     high: str
     cut_low: bool  # the interval continues beyond the axis
     cut_high: bool
-    outside: str  # x of the limit from which the axis is red; empty without a limit
+    outside: str  # x of the limit beyond which the axis is red; empty without a limit
     outside_width: str
 
 
@@ -96,7 +96,7 @@ def ratio_axis(
 
 
 def points_axis(estimate: float, lower: float, upper: float, worse: float | None = None) -> RatioAxis:
-    """Draw the axis of a difference between two shares; `worse` is also such a difference."""
+    """Draw the axis of a difference between two shares; `worse` is a difference as well."""
     ends = (POINTS_ENDS[0], max(POINTS_ENDS[1], BEYOND * (worse or 0.0)))
     return _axis(ends, (estimate, lower, upper), [None if worse is None else (worse, signed_points(worse)), None])
 
@@ -130,10 +130,10 @@ def signed_points(share: float, unit: str = " points") -> str:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRow:
-    title: str  # such as heavy TTFT
+    title: str  # for example heavy TTFT
     estimate: str  # such as 1.04×
-    interval: str  # such as 0.97 to 1.12×
-    limits: str  # such as: fails above 1.10×, fine below 1.25×
+    interval: str  # for example 0.97 to 1.12×
+    limits: str  # for example: fails above 1.10×, fine below 1.25×
     n: str
     cells: str
     verdict: str
@@ -147,7 +147,7 @@ def name(finding: GuardFinding) -> str:
 
 
 def title_of(metric: str, request_class: str) -> str:
-    """Return a title such as heavy TTFT."""
+    """Return a title, for example heavy TTFT."""
     return f"{request_class} {METRICS.get(metric, metric)}".strip()
 
 
@@ -158,7 +158,7 @@ def undecided(findings: Sequence[GuardFinding]) -> tuple[str, ...]:
 
 
 def verdict(findings: Sequence[GuardFinding], *, past: bool = False) -> str:
-    """Return one sentence to show above the table. `past` is True if the delivery has ended."""
+    """Return one sentence for display above the table. `past` is True if the delivery has ended."""
     failed = [name(each) for each in findings if each.verdict == "fail"]
     if failed:
         return f"Failed: {listed(failed)}."
@@ -210,7 +210,7 @@ def _row(finding: GuardFinding, several_pools: bool) -> EvidenceRow:
 
 
 def words_of(finding: GuardFinding) -> tuple[str, str]:
-    """Return the verdict's text and its shape: no harm, too few to tell, or worse but not surely beyond the limit."""
+    """Return the verdict's text and shape: no harm, too few to tell, or worse but not certainly beyond the limit."""
     if finding.verdict not in ("fine", "inconclusive"):
         return VERDICTS.get(finding.verdict, (finding.verdict, "unseen"))
     if finding.metric in COUNTS:
@@ -232,7 +232,7 @@ def _words_of_level(finding: GuardFinding) -> tuple[str, str]:
 
 
 def _harm_of_counts(finding: GuardFinding) -> Harm:
-    """Return the harm shown by counts, which have no interval: with too few sessions, or more hits than the ratio
+    """Return the harm shown by counts, which have no interval: with too few sessions, or with more hits than the ratio
     allows, nothing is certain."""
     if finding.candidate is None or finding.control is None or min(finding.n) < LEAST_REQUESTS:
         return Harm.UNKNOWN

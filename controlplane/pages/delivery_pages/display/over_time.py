@@ -1,6 +1,5 @@
-"""The data of a delivery's charts at each look. Pure.
-
-The difference of a comparison with its interval and the guard's limits, the levels of both arms, the candidate's share.
+"""The data of a delivery's charts, for each look. Pure. Contains the difference of each comparison with its interval
+and the guard's limits, the levels of both arms, and the candidate's share.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +50,7 @@ NO_LEVELS: Levels = (None,) * len(COLUMNS)
 
 
 def series(chart: ClassCharts, looks: Sequence[SeenLook]) -> dict[str, list[float | None]]:
-    """Return the columns of a comparison, at each look: ms of TTFT and TPOT, % of slow requests. Levels of the
+    """Return the columns of a comparison, for each look: ms of TTFT and TPOT, % of slow requests. Levels of the
     candidate, of control and the limit; the candidate's level at both ends of the interval; the candidate's requests;
     whether they are too few to compare, 1 or 0. Then the difference, as a ratio for TTFT and TPOT and in points for
     slow requests, the ends of its interval, and the limits for failing and for continuing. Each step starts counting
@@ -87,8 +86,8 @@ def _apart(difference: float | None, metric: str) -> float | None:
 
 
 def exposure(plan: Plan, looks: Sequence[SeenLook]) -> dict[str, list[float | None]]:
-    """Return the candidate's share in % at each look of a canary: as the step assigns it, and as its requests
-    arrived."""
+    """Return the candidate's share in % at each look of a canary: the share assigned by the step, and the share in
+    which its requests arrived."""
     steps = [plan.steps[look.step] if look.step < len(plan.steps) else None for look in looks]
     counted = [_counted(look.findings) for look in looks]
     return {
@@ -136,7 +135,7 @@ WORDS: Mapping[str, str] = {
     "deliver": "Delivered",
     "explain": "Reason added",
 }
-NAMED = ("fail", "trip")  # transitions whose words already name the actor
+NAMED = ("fail", "trip")  # transitions whose text already names the actor
 ENTERS = ("armed", "pass", "advance")  # transitions that begin a step
 
 

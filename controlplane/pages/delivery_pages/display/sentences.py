@@ -1,5 +1,5 @@
-"""Sentences about a delivery: what runs where now, what happens next and when, how to stop it. Pure.
-Sentences about an open delivery are in the present tense, about an ended one in the past tense.
+"""Sentences about a delivery: which version serves which requests, what happens next and when, how to stop it. Pure.
+Sentences about an open delivery are in the present tense, those about an ended one in the past tense.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,8 +16,8 @@ from controlplane.traffic.policies.selectors import listed
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The next event: `what` in `in_s` seconds, `provided` something holds; otherwise `otherwise` at `otherwise_at`.
-    Empty parts are left out."""
+    """The next event: `what` in `in_s` seconds if `provided` holds; otherwise `otherwise` at `otherwise_at`. Empty
+    parts are left out."""
 
     what: str
     in_s: float | None = None
@@ -57,7 +57,7 @@ def state_of(facts: Facts) -> tuple[str, str]:
 
 
 def now(facts: Facts) -> str:
-    """Describe which version decides which requests or, for an ended delivery, which one did."""
+    """Describe which version decides which requests or, for an ended delivery, which version did."""
     where = pools_words(facts.plan.pools)
     if facts.state in CLOSED:
         return _decided(facts, where)
@@ -103,7 +103,7 @@ def _decided(facts: Facts, where: str) -> str:
 
 
 def where_sessions_go(facts: Facts) -> str:
-    """Describe where the requests of a session go, in the delivery's tense."""
+    """Describe where the requests of a session are sent, in the delivery's tense."""
     past = facts.state in CLOSED
     if isinstance(facts.current, Switchback):
         return f"In a switchback all sessions {'changed' if past else 'change'} sides with each block."

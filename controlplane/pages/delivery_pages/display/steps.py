@@ -1,4 +1,4 @@
-"""The plan's steps as a stepper: done, now, next; and what each kind of step can and cannot show. Pure."""
+"""The plan's steps as a stepper: done, now, next; and the evidence that each kind of step can and cannot give. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,11 +54,11 @@ SHOWS: Mapping[str, StepEvidence] = {
 class StepRow:
     number: str
     mode: str
-    title: str  # such as Canary 25 %
-    needs: str  # such as: at least 15 min, at most 1 h, then asks
-    place: str  # done, now, next or later; stopped for the step at which a delivery ended
-    time: str  # time left of the current step
-    value: str  # seconds shown by the progress bar; empty without one
+    title: str  # for example Canary 25 %
+    needs: str  # for example: at least 15 min, at most 1 h, then asks
+    place: str  # done, now, next or later; stopped for the step in which a delivery ended
+    time: str  # remaining time of the current step
+    value: str  # seconds for the progress bar; empty without one
     max: str
 
 
@@ -79,7 +79,7 @@ def percent(share: float) -> str:
 
 
 def needs(step: Step) -> str:
-    """Describe how long a step takes and what it waits for."""
+    """Describe the duration of a step and what it waits for."""
     match step:
         case Shadow(for_s=for_s):
             return words(for_s)

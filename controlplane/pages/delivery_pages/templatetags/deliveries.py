@@ -55,7 +55,7 @@ def plan_classes(context: Any, name: str, label: str) -> dict[str, object]:
 
 @register.simple_tag
 def open_delivery_of(policy: Policy) -> reading.DeliverySummary | None:
-    """Return the open delivery, for the pages of its policy."""
+    """Return the policy's open delivery, for its pages."""
     held = selectors.open_delivery(policy)
     return None if held is None else reading.summary(held)
 
@@ -90,13 +90,13 @@ def waiting_count(context: Any) -> int:
 
 @register.simple_tag
 def first_trial() -> bool:
-    """Return whether Live offers a trial delivery: on a demo fleet without any delivery so far."""
+    """Return whether Live offers a trial delivery: on a demo fleet that has had no delivery."""
     return not selectors.deliveries().exists() and trial.offered() is not None
 
 
 @register.filter
 def duration(seconds: float) -> str:
-    """Format a duration as forms accept it, such as 10 min."""
+    """Format a duration in the form that fields accept, for example 10 min."""
     return durations.words(seconds)
 
 

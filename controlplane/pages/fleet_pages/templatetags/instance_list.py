@@ -1,4 +1,4 @@
-"""Selects the instances of a pool or a node for a table: if there are many, those in trouble come first, and a
+"""Selects the instances of a pool or a node for a table: if there are many, those with problems are listed first, and a
 search text finds the others."""
 
 from collections.abc import Sequence

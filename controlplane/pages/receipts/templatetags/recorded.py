@@ -1,4 +1,4 @@
-"""Pictures of recorded traffic next to the thresholds of a draft, on the editor of a policy."""
+"""Pictures of recorded traffic beside the thresholds of a draft, in the editor of a policy."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ def recorded_requests(pools: Collection[str]) -> RecordedRequests | None:
 @dataclass(frozen=True, slots=True)
 class SpreadPicture:
     recorded: RecordedRequests | None  # None if Redis is unreachable
-    data: object = None  # data for the script that draws it; None if nothing was recorded
+    data: object = None  # data for the script that draws the picture; None if nothing was recorded
     sentence: str = ""
     what: str = ""
     few: bool = False
@@ -49,7 +49,7 @@ def class_shares_picture(
 def spread_picture(
     recorded: RecordedRequests | None, field: PolicyField, live: JsonObject, draft: JsonObject
 ) -> dict[str, SpreadPicture | PolicyField]:
-    """Return the picture; empty for a parameter that limits nothing that is recorded."""
+    """Return the picture; empty for a parameter that does not limit a recorded quantity."""
     if field.path not in spreads.QUANTITIES:
         return {}
     what, policy = spreads.what(recorded, field.path), parse(live)

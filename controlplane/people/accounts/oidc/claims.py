@@ -1,4 +1,4 @@
-"""Interprets claims: the role that they grant, and texts and times that can be used. Pure."""
+"""Interprets claims: the role that they grant, and usable texts and times. Pure."""
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -7,17 +7,16 @@ from typing import Any, Literal
 from controlplane.base.process.oidc_settings import OidcConfig
 from controlplane.people.permissions import Role, highest
 
-# Claims that may be unverified, with the claim that says whether they are verified (OpenID Connect Core, 5.1)
+# Claims that may be unverified, each with the claim that says whether it is verified (OpenID Connect Core, 5.1)
 VERIFIED = {"email": "email_verified", "phone_number": "phone_number_verified"}
 TEXT_MAX = 255  # characters; also the longest subject (OpenID Connect Core, 2)
 TIME_MAX = 2.0**53  # s
 
 
 def granted(claims: Mapping[str, Any], config: OidcConfig) -> Role | Literal[""] | None:
-    """Return the highest role whose pattern matches a value of the role claim.
-    Empty: the claim exists and matches nothing, or is an address that is not verified, so the person has no access.
-    None: the claim is absent, so the role is unknown (a provider omits it from long tokens, as Entra ID does with
-    `_claim_names`).
+    """Return the highest role whose pattern matches a value of the role claim. Empty: the claim exists but matches
+    nothing, or is an unverified address, so the person has no access. None: the claim is absent, so the role is unknown
+    (a provider omits it from long tokens, as Entra ID does with `_claim_names`).
     """
     values = _values(claims, config.role_claim)
     if values is None:
@@ -28,7 +27,7 @@ def granted(claims: Mapping[str, Any], config: OidcConfig) -> Role | Literal[""]
 
 
 def is_unverified(claims: Mapping[str, Any], config: OidcConfig) -> bool:
-    """Return whether the role claim is an address that the provider does not call verified."""
+    """Return whether the role claim is an address that the provider does not state to be verified."""
     *place, last = config.role_claim
     beside = _at(claims, place)
     stated = isinstance(beside, Mapping) and last in beside and last in VERIFIED
@@ -36,7 +35,7 @@ def is_unverified(claims: Mapping[str, Any], config: OidcConfig) -> bool:
 
 
 def with_userinfo(claims: Mapping[str, Any], userinfo: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge the ID token's claims with additional ones of userinfo, which verifies only its own address."""
+    """Merge the ID token's claims with additional claims of userinfo, which verifies only its own address."""
     others = [flag for name, flag in VERIFIED.items() if name in claims and userinfo.get(name) != claims[name]]
     return {**{name: value for name, value in userinfo.items() if name not in others}, **claims}
 

@@ -26,7 +26,7 @@ class SignInRefused(ProviderError):
         return REASONS[self.code]
 
 
-# Sentences for the person signing in, by code
+# Sentences for the person who is signing in, by code
 REASONS = {
     "not_started_here": "This sign-in was not started in this browser, or more than 10 minutes ago. Start again.",
     "provider_refused": "The identity provider did not sign you in.",

@@ -1,4 +1,4 @@
-"""Turns claims into a signed-in user: identities, their roles, their sessions. Each change writes an audit entry."""
+"""Converts claims to a signed-in user: identities, their roles, their sessions. Each change writes an audit entry."""
 
 import hashlib
 import re
@@ -32,8 +32,8 @@ NAME_MAX = 100
 
 
 def sign_in(claims: Claims, config: OidcConfig) -> OidcIdentity:
-    """Return the identity with its user, after setting the role that the claims grant. Raise Refused if the person
-    has no access."""
+    """Return the identity with its user, after setting the role that the claims grant. Raise Refused if the person has
+    no access."""
     role = granted(claims, config)
     identity = _known(claims, config)
     if identity is None:
@@ -111,7 +111,7 @@ def _free_name(claims: Claims, config: OidcConfig) -> str:
 
 @transaction.atomic
 def _take_role(identity: OidcIdentity, role: str | None) -> None:
-    """Set the role that the claims grant, even for the last administrator; an absent claim changes nothing."""
+    """Set the role that the claims grant, even for the last administrator; without a role claim, nothing changes."""
     now, user = timezone.now(), identity.user
     unknown_since = None if role is not None else identity.role_unknown_since or now
     rows = OidcIdentity.objects.filter(pk=identity.pk)
@@ -130,7 +130,8 @@ def _take_role(identity: OidcIdentity, role: str | None) -> None:
 
 
 def opened(request: HttpRequest, identity: OidcIdentity, config: OidcConfig, claims: Claims, id_token: str) -> None:
-    """Link the new session to the identity: it ends after WEIR_OIDC_SESSION_HOURS, or by the provider's logout."""
+    """Link the new session to the identity. It ends after WEIR_OIDC_SESSION_HOURS, or when the provider logs the person
+    out."""
     request.session.set_expiry(config.session_hours * 3600)
     request.session["oidc_id_token"] = id_token  # hint for the provider's sign-out
     request.session.save()
@@ -141,7 +142,7 @@ def opened(request: HttpRequest, identity: OidcIdentity, config: OidcConfig, cla
 
 
 def end_sessions(identity: OidcIdentity, sid: str = "") -> int:
-    """End the identity's sessions, or only that of one `sid`, and return how many; their WebSockets close within
+    """End the identity's sessions, or only the session `sid`, and return their number; their WebSockets close within
     seconds."""
     rows = OidcSession.objects.filter(identity=identity)
     keys = list((rows.filter(sid=sid) if sid else rows).values_list("session_key", flat=True))
@@ -151,7 +152,7 @@ def end_sessions(identity: OidcIdentity, sid: str = "") -> int:
 
 
 def log_out(claims: Claims, config: OidcConfig) -> int:
-    """Execute a logout token: end the session `sid`, or else all sessions of `sub`; return how many."""
+    """Execute a logout token: end the session `sid`, or else all sessions of `sub`. Return their number."""
     sid, subject = text_of(claims, "sid"), text_of(claims, "sub")
     if not sid and not subject:
         return 0
@@ -161,7 +162,7 @@ def log_out(claims: Claims, config: OidcConfig) -> int:
 
 
 def tokens_stopped(user_id: int) -> bool:
-    """Return whether a user's API tokens are suspended, as the last sign-in with the provider was over
+    """Return whether a user's API tokens are suspended, because the last sign-in with the provider was more than
     WEIR_OIDC_TOKEN_DAYS ago."""
     last = OidcIdentity.objects.filter(user_id=user_id).values_list("signed_in_at", flat=True).order_by("-signed_in_at")
     newest = last.first()

@@ -17,7 +17,7 @@ from router.contract.net.pinned_http import PinnedAnswer, ask
 Json = dict[str, Any]
 TIMEOUT_S = 5.0
 METADATA_S = 3600.0  # cache time of its metadata and keys
-KEYS_AGAIN_S = 60.0  # shortest interval between two reads of the keys because of unknown keys
+KEYS_AGAIN_S = 60.0  # shortest interval between two requests for the keys because of unknown keys
 MAX_ANSWER = 1 << 20  # bytes
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri", "userinfo_endpoint", "end_session_endpoint")
 
@@ -39,7 +39,7 @@ class Provider:
         return known
 
     def keys(self, again: bool = False) -> Json:
-        """Return the provider's signing keys (a JWK set). With `again`, the cached keys lack a token's key."""
+        """Return the provider's signing keys (a JWK set). Set `again` if the cached keys lack a token's key."""
         at, known = self._keys
         age = time.monotonic() - at
         if not known or age > METADATA_S or (again and age > KEYS_AGAIN_S):

@@ -14,7 +14,7 @@ from controlplane.people.accounts.oidc.claims import text_of, time_of
 from controlplane.people.accounts.oidc.errors import SignInRefused
 from controlplane.people.accounts.oidc.provider import Json, Provider
 
-# "none" is excluded, as is every algorithm whose key is the client's secret.
+# Excludes "none", and every algorithm whose key is the client's secret.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA")
 KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}  # key type by the first letters of the algorithm
 LEEWAY_S = 60
@@ -33,8 +33,8 @@ def id_token_claims(token: str, provider: Provider, nonce: str, now: float) -> J
 
 
 def logout_claims(token: str, provider: Provider, now: float) -> Json:
-    """Return the claims of a logout token (OpenID Connect Back-Channel Logout, 2.6), with `sub`, `sid` or both.
-    An empty `sid` names no session, as it would match every session that was opened without one.
+    """Return the claims of a logout token (OpenID Connect Back-Channel Logout, 2.6), with `sub`, `sid` or both. An
+    empty `sid` selects no session; otherwise it would match every session without one.
     """
     claims = _signed(token, provider)
     _check_times(claims, now)
@@ -76,8 +76,8 @@ def _decoded(token: str, provider: Provider, header: Mapping[str, Any], algorith
 
 
 def _candidates(provider: Provider, header: Mapping[str, Any]) -> list[Json]:
-    """Return the published keys that may have signed: the key that the token names, or else every key of the
-    algorithm's type."""
+    """Return the published keys that may have signed: the key named by the token, or else every key of the algorithm's
+    type."""
     found = _matching(provider.keys(), header) or _matching(provider.keys(again=True), header)
     if not found:
         raise SignInRefused("unknown_key", str(header.get("kid"))[:100])

@@ -76,7 +76,7 @@ def begin(request: HttpRequest, provider: Provider) -> HttpResponse:
 @require_POST
 @_with_provider
 def begin_link(request: HttpRequest, provider: Provider) -> HttpResponse:
-    """Link the signed-in user's account. The page redirects by script, as CSP's form-action would also block a
+    """Link the signed-in user's account. The page redirects by script, because CSP's form-action would also block a
     redirect."""
     try:
         url, started = _started(request, provider, {"next": reverse("password"), "link": request.user.pk})
@@ -92,7 +92,7 @@ def leaving(request: HttpRequest, url: str) -> HttpResponse:
 
 
 def _started(request: HttpRequest, provider: Provider, more: dict[str, Any]) -> tuple[str, str]:
-    """Return the provider's URL, and the state that this browser must bring back."""
+    """Return (the provider's URL, the state that this browser must return)."""
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
     challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
     url = provider.sign_in_url(_callback_url(request), state, nonce, challenge)
@@ -206,8 +206,8 @@ def back_channel_logout(request: HttpRequest, provider: Provider) -> HttpRespons
 
 
 def sign_out_url(request: HttpRequest) -> str:
-    """Return the provider's sign-out URL for sessions that began there; empty for other sessions, and while the
-    provider is unreachable."""
+    """Return the provider's sign-out URL for sessions that began there; empty for other sessions, or while the provider
+    is unreachable."""
     id_token = request.session.get("oidc_id_token")
     if settings.OIDC is None or not id_token:
         return ""

@@ -1,4 +1,4 @@
-"""Sends through Apprise, an optional package for over a hundred services, each with its own URLs
+"""Sends through Apprise, an optional package for over a hundred services, each with its own kinds of URLs
 (requirements-notices.txt)."""
 
 import importlib
@@ -19,7 +19,7 @@ URL_MAX = 2_000
 
 
 def check(url: str) -> None:
-    """Check a URL. Raise InvalidInput, which does not repeat the URL, as it contains tokens."""
+    """Check a URL. Raise InvalidInput without the URL, because it contains tokens."""
     scheme = url.partition("://")[0].lower()
     if len(url) > URL_MAX or "://" not in url or not url.isprintable():
         raise invalid("url", None, "is not an Apprise URL", f"SERVICE://…, at most {URL_MAX:,} characters")
@@ -54,7 +54,7 @@ async def send(url: str, title: str, text: str) -> str:
 
 
 async def _check_host(url: str) -> None:
-    """Refuse a host that resolves to a private address. The host is often a token, which does not resolve."""
+    """Refuse a host that resolves to a private address. Often the host is a token, which does not resolve."""
     host = urlsplit(url).hostname
     if not host:
         return

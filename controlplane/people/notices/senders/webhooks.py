@@ -14,7 +14,7 @@ from router.contract.net.pinned_http import PinnedTransport
 from router.contract.values.json_value import JsonObject
 from router.contract.values.problem import InvalidInput, invalid
 
-ANSWER_MAX = 64_000  # bytes read of an answer, whose content is not used
+ANSWER_MAX = 64_000  # bytes read from an answer, whose content is not used
 AGENT = "weir"
 TIMEOUT_S = 10  # limit for each read and write
 URL_MAX = 2_000

@@ -71,7 +71,7 @@ def _cell(
 
 
 def class_counts(results: Results) -> list[tuple[str, int]]:
-    """Return (class, number of requests of the arm with the most) for each class."""
+    """Return (class, number of requests) for each class, from the arm with the most."""
     return [
         (name, int(max((arm["classes"][name]["n"] or 0 for arm in results["arms"]), default=0)))
         for name in results["classes"]
@@ -89,7 +89,7 @@ class ArmLook:
     marker: str
     policy: str  # the policy's description
     partial: bool
-    n: str = ""  # number of requests behind its differences, if the same for all rows
+    n: str = ""  # number of requests on which its differences are based, if equal for all rows
 
 
 def arm_looks(arms: Sequence[Arm], partial: Mapping[str, bool], n: Mapping[str, str] | None = None) -> list[ArmLook]:
@@ -119,7 +119,7 @@ def policy_of(arm: Arm) -> str:
 
 
 def _title(path: str) -> str:
-    """Return the title of a policy parameter or of a kind's option; any other key as typed."""
+    """Return the title of a policy parameter or of a kind's option; any other key unchanged."""
     return PARAMETERS[path].title if path in PARAMETERS else OPTION_TITLES.get(path.removeprefix("store."), path)
 
 
@@ -135,7 +135,7 @@ class Setting:
 
 
 def settings_of(documents: Sequence[JsonObject]) -> list[Setting]:
-    """Return every parameter of the arms' documents; a dash where an arm's strategy does not have it."""
+    """Return every parameter of the arms' documents, with a dash if an arm's strategy does not have it."""
     values = [values_of(document) for document in documents]
     paths = list(dict.fromkeys(path for each in values for path in each))
     return [_setting(path, [each.get(path) for each in values]) for path in paths]

@@ -1,6 +1,5 @@
-"""The table of every comparison (previews, tunings, experiments): arms side by side, with their differences. Pure.
-
-templates/components/comparison.html shows it.
+"""The table of every comparison (previews, tunings, experiments): arms side by side, with their differences. Pure. The
+template is templates/components/comparison.html.
 """
 
 import math
@@ -18,15 +17,15 @@ NO_VERDICT = "◌"
 
 
 def shown(value: float | int | str | None, unit: str = "", limit: float | None = None) -> str:
-    """Format a value with three significant digits, or as many as distinguish it from the limit beside it; a dash if
-    it is unknown."""
+    """Format a value with three significant digits, or with as many as distinguish it from the limit beside it; a dash
+    if it is unknown."""
     if value is None:
         return "–"
     if isinstance(value, str):
         return value
     if math.isinf(value):
-        return "unanswered"  # the quantile falls on requests without an answer
-    if unit.startswith("$"):  # as in "$8.21 / M output tokens"
+        return "unanswered"  # the quantile is among requests without an answer
+    if unit.startswith("$"):  # for example "$8.21 / M output tokens"
         return f"{'−' * (value < 0)}${significant(abs(value), decimals=9)}{unit[1:]}"
     if unit == "ms":
         return f"{'−' * (value < 0)}{ms(abs(value), limit)}"
@@ -36,7 +35,7 @@ def shown(value: float | int | str | None, unit: str = "", limit: float | None =
 
 
 def signed(value: float | None, unit: str = "") -> str:
-    """Format a difference, always with its sign; None is infinite."""
+    """Format a difference, always with its sign; None means infinite."""
     if value is None:
         return "∞"
     text = shown(value, unit)
@@ -55,7 +54,7 @@ def duration(seconds: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EffectRow:
-    """A metric before and after."""
+    """A metric before and after a change."""
 
     title: str
     before: str
@@ -77,7 +76,7 @@ def effect_row(
     before, after = (shown(value, metric.unit) for value in values)
     verdict = row["verdict"] or "unknown"
     ends = row["difference"], row["low"], row["high"]
-    if ends == (None, None, None) and not (n and row["verdict"]):  # if there are requests, it is infinite
+    if ends == (None, None, None) and not (n and row["verdict"]):  # with requests, an unknown difference is infinite
         return EffectRow(metric.title, before, after, UNKNOWN, UNKNOWN, n, verdict)
     unit, scale = ("points", 100) if metric.unit == "%" else (metric.unit, 1)
     middle, low, high = (signed(None if end is None else scale * end, unit) for end in ends)
@@ -106,7 +105,7 @@ class ComparedArm:
     """A column of the table."""
 
     name: str
-    n: str = ""  # number of requests behind its differences, if the same for all rows
+    n: str = ""  # number of requests on which its differences are based, if equal for all rows
     note: str = ""
 
 
@@ -118,7 +117,7 @@ class Cell:
     raw: str  # value as in the JSON; empty if unknown
     text: str
     n: str = ""
-    effect: EffectRow | None = None  # None for the baseline and without an interval
+    effect: EffectRow | None = None  # None for the baseline, and for metrics without an interval
     best: bool = False
 
 
@@ -128,7 +127,7 @@ class ResultRow:
     title: str
     better: str
     cells: tuple[Cell, ...]
-    is_main: bool = False  # whether the forest plot shows it, so that it is always in view
+    is_main: bool = False  # True if the forest plot shows it, so that it is always visible
 
 
 def cell(metric: Metric, arm: str, value: float | None, *, best: bool = False) -> Cell:
@@ -142,7 +141,7 @@ def result_row(metric: Metric, cells: Sequence[Cell], *, is_main: bool = False) 
 
 
 def common_n(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], dict[str, str]]:
-    """Return the rows without their numbers of requests, and, by arm, the number that all rows of the arm share."""
+    """Return (the rows without their numbers of requests; by arm, the number that all rows of the arm share)."""
     numbers: dict[str, set[str]] = {}
     for one in (one for row in rows for one in row.cells if one.n):
         numbers.setdefault(one.arm, set()).add(one.n)

@@ -44,7 +44,7 @@ def report_of(experiment: Experiment, baseline: str) -> str:
 
 
 def report_files_of(experiment: Experiment, baseline: str) -> bytes:
-    """Return the report as a ZIP with its pictures as files, since sites such as GitHub do not show embedded ones."""
+    """Return the report as a ZIP with its pictures as files, because sites such as GitHub do not show embedded ones."""
     results = results_of(experiment)
     pictures = _pictures(results, baseline)
     links = [f"![{title}]({name})" for name, title, _ in pictures]
@@ -57,7 +57,7 @@ def report_files_of(experiment: Experiment, baseline: str) -> bytes:
 
 
 def _pictures(results: Results, baseline: str) -> list[tuple[str, str, str]]:
-    """Return (name of the file, title, SVG) of each class with differences."""
+    """Return (file name, title, SVG) of each class with differences."""
     found = []
     for request_class in results["classes"]:
         title = f"Difference from {arm_title(baseline)}, class {request_class}"
@@ -71,7 +71,7 @@ UNLINKED = str.maketrans("[]\n", "() ")  # removes brackets and line ends from a
 
 
 def comparison_csv_of(experiment: Experiment, request_class: str, baseline: str) -> str:
-    """Return the comparison of the page: a row for each metric and arm."""
+    """Return the comparison shown on the page: a row for each metric and arm."""
     results = results_of(experiment)
     against = {
         (row["arm"], row["metric"]): row

@@ -14,7 +14,7 @@ from controlplane.evidence.experiments.results.types import DifferenceRow, Inter
 ROW, TOP = 24, 34  # row and header height, px
 LEAST, MOST = -1.0, 3.0  # limits of the axis; a larger difference ends in an arrow
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-# Colours of a stand-alone picture; on the page, css/experiments.css sets them.
+# Colours of a stand-alone picture; on the page, css/experiments.css sets the colours.
 STYLE = (
     "<style>text{font:13px system-ui,sans-serif;fill:#1c2530}.forest-rule{stroke:#8a96a3}.forest-zero{stroke:#1c2530}"
     ".forest-margin{stroke:#a34a00}.forest-better{fill:#00694a;stroke:#00694a}.forest-worse{fill:#a1321b;stroke:#a1321b}"
@@ -30,7 +30,7 @@ class Shape:
     left: int
     right: int
     name: str = "forest"  # CSS classes
-    lines: int = 1  # lines per row; with 2, its label is above the plot
+    lines: int = 1  # lines per row; with 2, the label is above the plot
 
 
 WIDE = Shape(960, 300, 700)
@@ -52,7 +52,7 @@ class ForestRow:
 
 
 def lines_of(results: Results, request_class: str, baseline: str) -> list[ForestRow]:
-    """Return the rows with a relative difference, metric by metric."""
+    """Return the rows that have a relative difference, metric by metric."""
     rows = _main_rows(results, request_class, baseline)
     found = {(row["metric"], row["arm"]): row for row in rows if row["reference"]}
     names = [arm["name"] for arm in results["arms"]]
@@ -90,7 +90,8 @@ def line(label: str, row: Interval, reference: float, margins: tuple[float, ...]
 
 
 def _interval(row: Interval, reference: float) -> tuple[float, float]:
-    """Return the interval of the ratio, or, for older results and baselines of zero, of the difference, cut at −1."""
+    """Return the interval of the ratio or, for older results and baselines of zero, of the difference, limited to −1
+    and above."""
     low, high = row.get("relative_low"), row.get("relative_high")
     if low is not None:
         return low, math.inf if high is None else high
@@ -134,7 +135,7 @@ def _sentence(arm: str, baseline: str, verdicts: Mapping[str, Sequence[str]]) ->
 
 
 def page_svg(lines: Sequence[ForestRow], title: str, shape: Shape = WIDE) -> str:
-    """Draw the plot for a page, whose style sheet shows the shape that fits the screen."""
+    """Draw the plot for a page, whose style sheet selects the variant that fits the screen."""
     return svg(lines, title, alone=False, shape=shape) + svg(lines, title, alone=False, shape=PHONE)
 
 
@@ -206,5 +207,5 @@ def _drawn(axis: _Axis, line: ForestRow, y: int) -> str:
 
 
 def _cut(text: str, limit: int = 42) -> str:
-    """Cut a text in the middle, since names mostly differ at their ends."""
+    """Shorten a text in the middle, because names mostly differ at their ends."""
     return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-(limit // 2 - 1) :]}"

@@ -1,5 +1,6 @@
 """The requests of an experiment: as a file with a row for each request, and the requests of an arm whose latency is
-nearest to a point of its chart. No Django, as the records of a large experiment are read beside the web process."""
+nearest to a point of its chart. No Django, because the records of a large experiment are read in another process than
+the web process."""
 
 from collections.abc import Callable, Mapping, Sequence
 from heapq import nsmallest
@@ -28,7 +29,7 @@ class NearRequest(NamedTuple):
 
 
 def nearest(runs: Sequence[tuple[int, Path]], point: LatencyPoint) -> list[NearRequest]:
-    """Return the nearest requests, slowest first. `runs` holds (seed, records) of the arm."""
+    """Return the nearest requests, slowest first. `runs` has (seed, records) of the arm."""
     found = [
         NearRequest(seed, record, ms)
         for seed, path in runs

@@ -15,8 +15,8 @@ REPORTED = ("n", "ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms", "tpot_p50_ms", "e2
 
 
 def markdown(results: Results, about: Mapping[str, str], baseline: str, pictures: Sequence[str] = ()) -> str:
-    """Write the comparison as one document. `about` holds the lines at its top, title → text; `pictures` are links
-    to them."""
+    """Write the comparison as one document. `about` has the lines at its top, title → text; `pictures` are links to
+    pictures."""
     lines = [f"# {_escape(results['experiment']['name'])}", ""]
     lines += [f"- {title}: {_escape(text)}" for title, text in about.items() if text]
     lines += [f"- Times: {results['time']}", ""]
@@ -148,7 +148,7 @@ def _escape(text: str) -> str:
 
 
 def requests_csv(mode: str, runs: Iterable[tuple[str, int, Sequence[Record]]]) -> str:
-    """Write a row for each request; an unknown value is an empty cell. `runs` holds (arm, seed, records)."""
+    """Write a row for each request; an unknown value is an empty cell. `runs` has (arm, seed, records)."""
     rows = (
         (arm, seed, mode, *(getattr(record, name) for name in COLUMNS))
         for arm, seed, records in runs
@@ -158,8 +158,8 @@ def requests_csv(mode: str, runs: Iterable[tuple[str, int, Sequence[Record]]]) -
 
 
 def junit(results: Results) -> str:
-    """Write a test case for each run and for each expectation. An inconclusive expectation is skipped: it has
-    neither passed nor failed."""
+    """Write a test case for each run and for each expectation. An inconclusive expectation counts as skipped, because
+    it has neither passed nor failed."""
     suite = Element("testsuite", name=_xml_text(results["experiment"]["name"]))
     _properties(suite, results)
     for arm in results["arms"]:

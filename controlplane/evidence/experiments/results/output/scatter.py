@@ -1,4 +1,4 @@
-"""A picture of points in a plane, as tunings and plans show their results (components/scatter.html). Pure."""
+"""A picture of points in a plane, for the results of tunings and plans (components/scatter.html). Pure."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -61,7 +61,7 @@ class Picture:
 
 
 def scatter(points: Sequence[Point], y: AxisRange, *, left_out: int = 0, y_text: Callable[[str], str] = str) -> Picture:
-    """Draw the points. `y` is the range of the axis; `y_text` gives the text of a tick, empty to leave it out."""
+    """Draw the points. `y` is the range of the axis; `y_text` returns the text of a tick, empty to leave it out."""
     x, inner = AxisRange.of([point.x for point in points]), WIDTH - 2 * MARGIN
     return Picture(
         x_ticks=[(round(MARGIN + share * inner, 1), text) for share, text in x.ticks()],
@@ -82,8 +82,8 @@ def _height(share: float) -> float:
 
 
 def _with_places(points: Iterable[Point]) -> list[Point]:
-    """Return the points with their labels placed so that none covers an earlier one: right above, right below, left
-    above or left below."""
+    """Return the points, their labels placed so that none covers an earlier one: right above, right below, left above
+    or left below."""
     placed: list[Point] = []
     for point in points:
         left = -10 - _label_width(point)

@@ -24,7 +24,7 @@ Found = tuple[str, str, str, Difference, float]  # (arm, baseline, metric, diffe
 
 
 def differences(arms: Mapping[str, Keyed], slo: Slo, beat: Callable[[], None]) -> list[DifferenceRow]:
-    """Return a row for each arm, baseline, class and metric, over the requests that every arm was sent. `beat` is
+    """Return a row for each arm, baseline, class and metric, over the requests that were sent in every arm. `beat` is
     called every second or two."""
     with_records = {name: keyed for name, keyed in arms.items() if keyed}
     if len(with_records) < 2:
@@ -102,7 +102,7 @@ def bounds(found: Difference | None, digits: int) -> DifferenceBounds:
 
 
 def known(value: float, digits: int) -> float | None:
-    """Return the value; None if it is infinite, as a quantile falls on requests without an answer."""
+    """Return the value; None if it is infinite, because the quantile is among requests without an answer."""
     return round(value, digits) if math.isfinite(value) else None
 
 
@@ -129,8 +129,8 @@ def _held(row: DifferenceRow, looks: int) -> DifferenceRow:
 
 
 def widened(row: Interval, difference: float, looks: int) -> tuple[Ends, Ends | None]:
-    """Return the ends of the row's difference and, if it has one, of its ratio, widened so that `looks` intervals
-    hold jointly."""
+    """Return the ends of the row's difference and, if it has one, of its ratio, widened so that `looks` intervals hold
+    jointly."""
     ratio, lowest, highest = row["relative"], row.get("relative_low"), row.get("relative_high")
     ends = stats.widened(difference, row["low"], row["high"], looks)
     if ratio is None or lowest is None or ratio <= -1:
@@ -141,8 +141,8 @@ def widened(row: Interval, difference: float, looks: int) -> tuple[Ends, Ends | 
 def best(
     arms: Sequence[ArmResults], differences: Sequence[DifferenceRow]
 ) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, list[str]]]]:
-    """Return (the best arm, the arms not shown to be worse than any other), each by class and metric.
-    The best arm is better than every other arm by its interval. Metrics without intervals or marks have neither.
+    """Return (the best arm, the arms not shown to be worse than any other), each by class and metric. The best arm is
+    better than every other arm by its interval. Metrics without intervals or marks have neither.
     """
     winners: dict[str, dict[str, str]] = {name: {} for name in CLASSES}
     tied: dict[str, dict[str, list[str]]] = {name: {} for name in CLASSES}

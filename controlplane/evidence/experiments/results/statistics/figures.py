@@ -1,5 +1,5 @@
-"""Computes figures of an experiment from the records of its runs. No Django, as large experiments are computed
-beside the web process."""
+"""Computes figures of an experiment from the records of its runs. No Django, because large experiments are computed in
+another process than the web process."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class RunFile:
     arm: str
     seed: int
     path: Path  # file with its records
-    size: int  # bytes so far, part of the key of cached answers
+    size: int  # bytes so far, part of the key of cached results
     instances: tuple[str, ...]
 
 

@@ -1,6 +1,6 @@
-"""Pairs the same requests across arms, and estimates from the pairs.
-Every request that an arm was sent counts: a refused or failed one is infinitely late, outside the SLO and without
-cached tokens. Otherwise an arm could look fast by refusing requests. Pure.
+"""Pairs the same requests across arms, and estimates from the pairs. Every request that was sent in an arm counts: a
+refused or failed one is infinitely late, outside the SLO and without cached tokens. Otherwise an arm could look fast by
+refusing requests. Pure.
 """
 
 import math
@@ -13,7 +13,7 @@ from controlplane.evidence.experiments.results.statistics import stats
 from controlplane.evidence.experiments.results.statistics.stats import ResampledEstimate
 
 Key = tuple[int, int]  # (seed, request index)
-Session = tuple[int, str | int]  # (seed, session); a request without a session forms one by itself
+Session = tuple[int, str | int]  # (seed, session); a request without a session is a session by itself
 Keyed = Mapping[Key, Record]  # records of one arm
 
 
@@ -31,7 +31,7 @@ class SumRatio:
         return sum(self.numerators) / total if total else 0.0
 
     def pull(self) -> list[float]:
-        """Return how much each request changes the value."""
+        """Return by how much each request changes the value."""
         value, total = self.value, sum(self.denominators)
         rows = zip(self.numerators, self.denominators, strict=True)
         return [(above - value * below) / total if total else 0.0 for above, below in rows]
@@ -50,8 +50,8 @@ def session_of(key: Key, record: Record | None) -> Session:
 def latency_columns(
     arms: Mapping[str, Keyed], request_class: str, latency: str
 ) -> tuple[dict[str, list[float]], list[Session]]:
-    """Return (a column of values in ms for each arm, the session of each row); a row is the same request in all
-    arms. Unknown values are left out."""
+    """Return (a column of values in ms for each arm, the session of each row); each row is the same request in all
+    arms. Rows with unknown values are left out."""
     first = next(iter(arms.values()))
     keys = [key for key in sorted(first) if all(is_closed(keyed.get(key), request_class) for keyed in arms.values())]
     rows = [[_latency(keyed[key], latency) for keyed in arms.values()] for key in keys]
@@ -66,8 +66,8 @@ def _latency(record: Record, latency: str) -> float | None:
 
 
 def ratio_columns(arms: Mapping[str, Keyed], request_class: str, ratio: Ratio, slo: Slo) -> dict[str, SumRatio]:
-    """Return the sums by arm; a row is the same request in all arms. Requests that some arm was not sent are left
-    out."""
+    """Return the sums by arm; each row is the same request in all arms. Requests that were not sent in some arm are
+    left out."""
     first = next(iter(arms.values()))
     common = [key for key in sorted(first) if all(is_closed(keyed.get(key), "all") for keyed in arms.values())]
     keys = [key for key in common if is_closed(first[key], request_class)]
@@ -83,7 +83,7 @@ def ratio_columns(arms: Mapping[str, Keyed], request_class: str, ratio: Ratio, s
 
 
 def sent_to_any(arms: Mapping[str, Keyed], request_class: str) -> int:
-    """Count the requests of the class that at least one arm was sent."""
+    """Count the requests of the class that were sent in at least one arm."""
     return len({key for keyed in arms.values() for key, record in keyed.items() if is_closed(record, request_class)})
 
 
@@ -100,8 +100,8 @@ def ratio_difference(arm: SumRatio, base: SumRatio) -> ResampledEstimate:
 
 
 def ratio_of_ratios(arm: SumRatio, base: SumRatio) -> ResampledEstimate:
-    """Return the ratio, with the first-order error of its logarithm; an estimate from no requests if one side is
-    zero."""
+    """Return the ratio, with the first-order error of its logarithm; if one side is zero, an estimate from no
+    requests."""
     value, reference = arm.value, base.value
     if not value or not reference:
         return ResampledEstimate(stats.ratio(value, reference), (stats.ratio(value, reference),), 0)
@@ -157,8 +157,7 @@ class Estimator:
         return ResampledEstimate.normal(sums.value, error, rows, _sessions(sums)) if rows else None
 
     def ratio(self, arm: str, base: str, request_class: str, metric: str) -> ResampledEstimate | None:
-        """Return the estimate of the ratio; None if both were sent no requests in common, or if the baseline is
-        zero."""
+        """Return the estimate of the ratio; None if no request was sent in both arms, or if the baseline is zero."""
         found = METRICS[metric]
         if found.quantile is not None:
             return self._quantile((arm, base), request_class, *found.quantile)

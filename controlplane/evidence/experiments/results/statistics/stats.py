@@ -1,6 +1,6 @@
-"""Statistics of an experiment, as pure functions: quantiles, ECDF, paired bootstrap, Holm's levels, verdicts.
-Arms replay the same requests, so differences are taken between resamples of the same requests. Variation between
-requests (a long prompt is slow under every policy) then cancels out. Requests of one session depend on each other, so
+"""Statistics of an experiment, as pure functions: quantiles, ECDF, paired bootstrap, Holm's levels, verdicts. Arms
+replay the same requests, so differences are computed between resamples of the same requests, and variation between
+requests (a long prompt is slow under every policy) cancels out. Requests of one session depend on each other, so
 sessions are drawn as a whole. SciPy also has a paired bootstrap, but with NumPy it would add more than 100 MB to the
 installation.
 """
@@ -18,12 +18,12 @@ from statistics import NormalDist, pstdev
 from typing import Literal
 
 QUANTILES = (0.5, 0.9, 0.99)
-LOW_N = 20  # below this number of requests, a mark replaces the verdict
-LOW_SESSIONS = 5  # likewise below this number of sessions, whose resamples say little about other sessions
+LOW_N = 20  # with fewer requests, a mark replaces the verdict
+LOW_SESSIONS = 5  # the same for fewer sessions, whose resamples say little about other sessions
 CONFIDENCE = 0.95
 RESAMPLES = 500
 RESAMPLES_LEAST = 100
-WORK_LIMIT = 4_000_000  # drawn values per comparison; beyond this, fewer resamples are drawn
+WORK_LIMIT = 4_000_000  # drawn values per comparison; if there were more, fewer resamples are drawn
 ECDF_POINTS = 120
 
 Verdict = Literal["better", "worse", "not distinguishable", "too few requests"]
@@ -66,7 +66,7 @@ def ecdf(values: Sequence[float], points: int = ECDF_POINTS) -> tuple[list[float
 class Difference:
     """Arm minus baseline for one quantile, with its interval."""
 
-    difference: float  # infinite if one arm's quantile falls on requests that it did not answer
+    difference: float  # infinite if one arm's quantile is among requests that it did not answer
     low: float
     high: float
     n: int  # number of requests in both arms
@@ -82,7 +82,7 @@ class ResampledEstimate:
     drawn: tuple[float, ...]  # sorted values of the resamples
     n: int  # number of requests
     sessions: int | None = None  # None: the number of requests
-    is_ratio: bool = False  # errors are symmetric in the logarithm, so no interval reaches below zero
+    is_ratio: bool = False  # True if errors are symmetric in the logarithm, so that no interval extends below zero
 
     @classmethod
     def of(
@@ -133,8 +133,8 @@ class ResampledEstimate:
         return min(2 / n, 2 * (1 - NormalDist().cdf(z)))
 
     def needed_n(self, limit: float, alpha: float) -> int | None:
-        """Return the number of requests with which the interval would end at the limit, as its width shrinks with
-        the square root."""
+        """Return the number of requests with which the interval would just reach the limit; its width shrinks with the
+        square root."""
         if self.is_ratio:
             return self._in_logs().needed_n(_log(limit), alpha)
         low, high = self.interval(alpha)
@@ -150,14 +150,13 @@ def _log(value: float) -> float:
 
 
 _NORMAL = tuple(NormalDist().inv_cdf((i + 0.5) / RESAMPLES) for i in range(RESAMPLES))
-NEVER = 10**9  # number of requests that is practically never reached
+NEVER = 10**9  # a number of requests that is never reached in practice
 
 
 def holm(p_values: Sequence[float], alphas: Sequence[float]) -> list[float]:
-    """Return the level of each test, such that the chance of any error in the whole family is at most its alpha (Holm
-    1979).
-    From the smallest p-value on, the level is alpha / (tests left); after the first test that does not hold, the level
-    stays the same.
+    """Return the level of each test, such that the probability of any error in the whole family is at most its alpha
+    (Holm 1979). Starting from the smallest p-value, the level is alpha / (tests left); after the first test that does
+    not hold, the level stays the same.
     """
     order = sorted(range(len(p_values)), key=lambda i: p_values[i] / alphas[i])
     levels, left, stopped = [0.0] * len(order), len(order), False
@@ -173,8 +172,8 @@ def resamples_of(n: int) -> int:
 
 
 def draws(n: int, seed: int = 1, sessions: Sequence[Hashable] = ()) -> Iterator[list[int]]:
-    """Yield how often each of n rows was drawn, for each resample. `sessions` gives each row's session, which is
-    drawn as a whole; if it is empty, rows are drawn one by one."""
+    """Yield how often each of n rows was drawn, for each resample. `sessions` is the session of each row, and sessions
+    are drawn as a whole; if it is empty, rows are drawn one by one."""
     of_row, count = _numbered(n, sessions)
     for times in _drawn(count, resamples_of(n), seed):
         yield [times[number] for number in of_row]
@@ -196,7 +195,7 @@ def _drawn(count: int, resamples: int, seed: int) -> tuple["array[int]", ...]:
 def _once(draw: random.Random, count: int) -> "array[int]":
     times, share = [0] * count, draw.random
     for _ in repeat(None, count):
-        times[int(share() * count)] += 1  # like draw.choices, in two thirds of its time
+        times[int(share() * count)] += 1  # equals draw.choices, in two thirds of its time
     return array("H", times)
 
 
@@ -244,7 +243,7 @@ def minus(value: float, base: float) -> float:
 
 
 def ratio(value: float, base: float) -> float:
-    """Divide; equal values have the ratio 1, even if both are zero or infinite."""
+    """Divide; the ratio of equal values is 1, even if both are zero or infinite."""
     if value == base:
         return 1.0
     return value / base if base else math.inf
@@ -253,8 +252,8 @@ def ratio(value: float, base: float) -> float:
 def differences(
     columns: Mapping[str, Sequence[float]], seed: int = 1, sessions: Sequence[Hashable] = ()
 ) -> dict[tuple[str, str], tuple[Difference, ...]]:
-    """Return (arm, baseline) → a Difference for each of QUANTILES; lower is better. Empty without rows. `sessions`
-    gives the session of each row."""
+    """Return (arm, baseline) → a Difference for each of QUANTILES; lower is better. Empty without rows. `sessions` has
+    the session of each row."""
     n = len(next(iter(columns.values()), ()))
     if n == 0:
         return {}
@@ -308,8 +307,8 @@ def _difference(
 
 
 def wilson(hits: float, n: float) -> tuple[float, float]:
-    """Return the interval that contains the true share of hits/n with CONFIDENCE (Wilson 1927); (0, 1) if nothing
-    was drawn."""
+    """Return the interval that contains the true share of hits/n with CONFIDENCE (Wilson 1927); (0, 1) if nothing was
+    drawn."""
     if not n:
         return 0.0, 1.0
     z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
@@ -320,8 +319,8 @@ def wilson(hits: float, n: float) -> tuple[float, float]:
 
 
 def widened(middle: float, low: float | None, high: float | None, looks: int) -> tuple[float, float]:
-    """Widen an interval with CONFIDENCE so that `looks` such intervals hold jointly (Bonferroni). None is an
-    infinite end."""
+    """Widen an interval with CONFIDENCE so that `looks` such intervals hold jointly (Bonferroni). None is an infinite
+    end."""
     low, high = -math.inf if low is None else low, math.inf if high is None else high
     alone, together = (NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / n) for n in (1, looks))
     wider = together / alone

@@ -1,7 +1,7 @@
-"""Judges the expectations of an experiment, each and together: pass, fail or inconclusive. Pure.
-Limits on a value without `confidence` apply to the value itself. All others apply to an interval: entirely within the
-limits passes, entirely outside fails, anything else is inconclusive. Holm's method sets the levels of these intervals
-over all of them, so that the chance of any wrong answer in the experiment is at most 1 − confidence.
+"""Judges the expectations of an experiment, each and together: pass, fail or inconclusive. Pure. Limits on a value
+without `confidence` apply to the value itself. All others apply to an interval: entirely within the limits passes,
+entirely outside fails, anything else is inconclusive. Holm's method sets the levels over all of these intervals, so
+that the probability of any wrong answer in the experiment is at most 1 − confidence.
 """
 
 import math
@@ -51,7 +51,7 @@ def judge(
     estimator: Estimator,
     beat: Callable[[], None],
 ) -> list[ExpectationRow]:
-    """Return a row for each claim, as in the API. `arms` holds their results."""
+    """Return a row for each claim, as in the API. `arms` has the arms' results."""
     by_name = {arm["name"]: arm for arm in arms}
     claims = claims_of(expect, list(by_name))
     estimates = []
@@ -133,7 +133,7 @@ def _row(
 
 
 def _value(name: str, claim: Claim, arms: Mapping[str, ArmResults], estimator: Estimator) -> float | None:
-    """Return the value; infinite for a latency quantile that falls on requests without an answer."""
+    """Return the value; infinite for a latency quantile among requests without an answer."""
     if (quantile := METRICS[claim.metric].quantile) is not None:
         return estimator.quantile(name, claim.request_class, *quantile)
     return value_of(arms[name], claim.request_class, claim.metric)
@@ -142,7 +142,7 @@ def _value(name: str, claim: Claim, arms: Mapping[str, ArmResults], estimator: E
 def _answer(
     claim: Claim, value: float | None, estimate: ResampledEstimate | None, level: float
 ) -> tuple[ExpectationVerdict, int | None]:
-    """Return (answer, number of requests that would decide it). An unknown value fails a limit on the value."""
+    """Return (verdict, number of requests that would decide it). An unknown value fails a limit on the value."""
     if claim.confidence is None:
         return ("pass" if value is not None and claim.low <= value <= claim.high else "fail"), None
     if estimate is None or estimate.is_few:
@@ -163,5 +163,5 @@ def _limits(claim: Claim) -> str:
 
 
 def _known(value: float | None) -> float | None:
-    """Return None instead of infinity, which JSON does not have."""
+    """Return None in place of infinity, which does not exist in JSON."""
     return None if value is None or not math.isfinite(value) else round(value, 6)

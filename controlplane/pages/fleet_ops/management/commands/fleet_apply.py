@@ -67,7 +67,7 @@ class Command(BaseCommand):
 
 
 def _starts(applied: Applied) -> list[StartPreview]:
-    """Return the starts of changed pools, to show in a dry run."""
+    """Return the starts of instances in changed pools, for a dry run."""
     changed = [change.pool for change in applied.changes if change.kind in {"create", "update"}]
     return [start_of(pool) for pool in applied.spec.pools if pool.name in changed] if applied.dry_run else []
 
