@@ -5,6 +5,7 @@ import time
 from router.flows.post import post
 from router.http.headers import value_of
 from router.pool.endpoint import Endpoint
+from router.request import fault
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
 from router.upstream.answer.beginning import Beginning
@@ -26,7 +27,7 @@ async def decode(call: Call, endpoint: Endpoint, offload: Offload, body: bytes, 
     except ConnectFailed:
         offload.kept = kept
         raise
-    if not _is_lost(connection):
+    if not _is_lost(call, connection):
         offload.outcome = "ok"
         return connection
     connection.release()
@@ -44,7 +45,7 @@ def _bytes_to_move(call: Call, endpoint: Endpoint) -> int | None:
     return round(max(call.prediction.prompt_tokens - call.decision.cached_tokens, 0) * per_token)
 
 
-def _is_lost(connection: Connection) -> bool:
+def _is_lost(call: Call, connection: Connection) -> bool:
     """Return whether the engine failed before its first token: status 500, or a stream that begins with an error."""
     if connection.status == 500:
         return True
@@ -52,7 +53,8 @@ def _is_lost(connection: Connection) -> bool:
         return False
     beginning = Beginning()
     beginning.feed(connection.peek())
-    return beginning.error is not None and not beginning.error.is_clients
+    error = beginning.error
+    return error is not None and (not error.is_clients or fault.is_engines(call, error))
 
 
 def is_stream(connection: EngineResponse) -> bool:

@@ -15,6 +15,7 @@ from router.contract.answer import answers
 _END = re.compile(rb"\r?\n\r?\n")
 _WHOLE = ("role", "type", "id")  # texts that arrive whole; others arrive in parts
 _OF_PARTS = ("delta", "text")  # fields of a choice that hold the answer
+_HALF = "\ufffd"  # in place of a character whose further bytes come with later tokens
 
 DEEPEST = 4  # nesting of objects within a delta; engines nest two deep
 
@@ -52,6 +53,7 @@ def first_token(stream: bytes) -> bytes:
         for choice in chunk.choices:
             for name in choice.keys() - {"index", *_OF_PARTS}:
                 choice[name] = None
+            choice.update({name: _without_half(part) for name, part in _answer(choice).items()})
         for name in ("usage", "prompt_token_ids", "prompt_logprobs"):
             chunk.made.pop(name, None)
     written = []
@@ -59,6 +61,15 @@ def first_token(stream: bytes) -> bytes:
         with contextlib.suppress(orjson.JSONEncodeError):  # nested too deeply
             written.append(chunk.written())
     return b"".join(written)
+
+
+def _without_half(part: Any, depth: int = 0) -> Any:
+    """Leave out the beginning of a character, which the other stream sends whole."""
+    if isinstance(part, dict) and depth < DEEPEST:
+        return {name: _without_half(below, depth + 1) for name, below in part.items()}
+    if isinstance(part, list) and depth < DEEPEST:
+        return [_without_half(below, depth + 1) for below in part]
+    return part.rstrip(_HALF) if isinstance(part, str) else part
 
 
 def usage_of(stream: bytes) -> object:

@@ -136,16 +136,17 @@ def _error_in(raw: bytes, api_path: str) -> AnswerError | None:
 
 def _failure(call: Call, endpoint: Endpoint, status: int, error: AnswerError | None, raw: bytes) -> PrefillFailed:
     """Count the failure like that of any other request."""
-    message = raw[:200].decode("utf-8", "replace") if error is None else error.message
-    why = f"{endpoint.id} answered {status}: {message}"
-    if fault.is_about_the_engines_key(call, endpoint, status if error is None else error.status):
+    if error is None:
+        is_clients = verdict.of_status(status) == "client_error"
+        error = AnswerError(raw[:200].decode("utf-8", "replace"), status, is_clients=is_clients, body=raw)
+    why = f"{endpoint.id} answered {status}: {error.message}"
+    if fault.is_about_the_engines_key(call, endpoint, error.status):
         fault.failed(call, endpoint, fault.KEY)
         return PrefillBroken(why)
-    result = verdict.of_status(status) if error is None else verdict.of_error(error, has_content=False)
+    result = fault.of_error(call, endpoint, error, has_content=False)
     if result == "client_error":
-        status = status if error is None else error.status or 400
-        is_doubted = fault.is_doubted(call, endpoint, status, raw if error is None else error.body)
-        return PromptRefused(why, status, is_doubted=is_doubted)
+        status = error.status or 400
+        return PromptRefused(why, status, is_doubted=fault.is_doubted(call, endpoint, status))
     if result == "refused":
         failure_attribution.has_no_capacity(call.pool, endpoint, call.tenant)
         return PrefillBusy(why)

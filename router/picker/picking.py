@@ -13,7 +13,7 @@ import orjson
 
 from router.contract.answer import answers, verdict
 from router.contract.answer.verdict import Result
-from router.contract.api_paths import CLASSLESS, MEDIA, ROUTED, UNCOMPUTED, BehindGateway
+from router.contract.api_paths import CLASSLESS, MEDIA, ROUTED, BehindGateway
 from router.contract.connectors import NIXL
 from router.http import doors
 from router.http.client import ClientConnection, IncomingRequest
@@ -162,7 +162,7 @@ class Picking(Proxy):
 
 
 def _lease(call: Call, endpoint: Endpoint, tokens: int) -> Lease:
-    lease = call.pool.lease(endpoint, tokens, call.outcome)
+    lease = call.pool.lease(endpoint, tokens, call.outcome, call.outcome.is_brief)
     lease.expect_no_token()
     lease.tenant = call.tenant
     lease.leave_trial() if call.pool.silent and call.key is not None else None
@@ -317,8 +317,8 @@ def _judge(call: Call, endpoint: Endpoint, status: int, kind: bytes) -> None:
     outcome.attempts[-1].result = result
     outcome.close(result, error=error)
     if result == "served":
-        endpoint.breaker.answered(computed=call.api_path not in UNCOMPUTED)
-        if call.api_path not in UNCOMPUTED:
+        endpoint.breaker.answered(computed=not outcome.is_brief)
+        if not outcome.is_brief:
             endpoint.breaker.served()
             call.pool.accused.discard(call.tenant)
     elif result == "client_error":

@@ -263,8 +263,11 @@ class Pool:
         for endpoints in groups.values():
             StepGroup(endpoints)
 
-    def lease(self, endpoint: Endpoint, tokens: int, spent: GpuSpent | None = None) -> Lease:
-        """Count a request with this many new tokens as load of the endpoint and of the queue inside the context."""
+    def lease(self, endpoint: Endpoint, tokens: int, spent: GpuSpent | None = None, is_brief: bool = False) -> Lease:
+        """Count a request with this many new tokens as load of the endpoint and of the queue inside the context.
+        `is_brief`: it ends before its work or needs no model, so its time is not that of a slot."""
+        if is_brief:
+            return Lease(endpoint, tokens, self.queue.wake, spent)
         began = perf_counter()
         self.queue.drain.began(began)
         return Lease(endpoint, tokens, lambda: self.queue.ended(perf_counter(), began), spent)

@@ -30,9 +30,14 @@ def failed(call: Call, endpoint: Endpoint, kind: str = FAILED) -> None:
 
 def of_error(call: Call, endpoint: Endpoint, error: AnswerError, *, has_content: bool) -> Result:
     """Return the result of an answer of status 200 that holds an error."""
-    if not has_content and is_about_the_engines_key(call, endpoint, error.status):
-        return "failed_before_content"
+    if is_about_the_engines_key(call, endpoint, error.status) or is_engines(call, error):
+        return "failed_after_content" if has_content else "failed_before_content"
     return verdict.of_error(error, has_content=has_content)
+
+
+def is_engines(call: Call, error: AnswerError) -> bool:
+    """Return whether an error that blames the request by its code blames the engine in its own words."""
+    return error.is_clients and answers.blames_engine(error.body, call.request.body)
 
 
 def is_about_the_engines_key(call: Call, endpoint: Endpoint, status: int | None) -> bool:
@@ -48,11 +53,10 @@ def words(endpoint: Endpoint, status: int | None) -> str:
     return f"answered {status}: it asks for a key, and none is named ({engine_key.OPTION})"
 
 
-def is_doubted(call: Call, endpoint: Endpoint, status: int | None, said: bytes) -> bool:
+def is_doubted(call: Call, endpoint: Endpoint, status: int | None) -> bool:
     """Return whether another engine has to confirm that the request is invalid; until then the failure counts against
-    this engine. `said` is its error."""
-    is_believed = status not in verdict.DOUBTFUL and not answers.blames_engine(said, call.request.body)
-    if is_believed and not endpoint.breaker.is_doubted:
+    this engine."""
+    if status not in verdict.DOUBTFUL and not endpoint.breaker.is_doubted:
         endpoint.breaker.answered(computed=False)
         endpoint.breaker.rejected()
         _take_back(call, f"status {status}")  # an engine beyond doubt confirms the earlier ones

@@ -41,8 +41,8 @@ class Outcome(GpuSpent):
 
     __slots__ = (
         *("alone", "attempts", "begun", "code", "decided", "deciding", "e2e_ms", "error", "failures", "fault"),
-        *("first_byte", "first_content", "held_s", "is_prefilled", "label", "last_byte", "most_output", "offload"),
-        *("per_event", "queued_s", "result"),
+        *("first_byte", "first_content", "held_s", "is_brief", "is_prefilled", "label", "last_byte", "most_output"),
+        *("offload", "per_event", "queued_s", "result"),
         *("status", "streamed", "streamed_tokens", "tpot_ms", "ttft_ms", "usage"),
     )
 
@@ -60,6 +60,7 @@ class Outcome(GpuSpent):
         self.held_s = 0.0  # part of the wait that was due to the pool's wake
         self.deciding = 0.0  # start of the latest attempt's decision; the next field belongs to that attempt, too
         self.decided = 0.0
+        self.is_brief = False  # the answer comes before its work, or without a model; its time tells nothing
         self.alone = False  # True if this router had no other request there until the first content
         self.first_byte: float | None = None
         # Time of the first generated content; for an unstreamed answer, its end

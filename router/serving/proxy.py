@@ -121,6 +121,8 @@ class Proxy:
         if responses is not None:
             await responses.find_owner(call, read)
         prepare.prepare(call, incoming, by_name, read, sent, self._pools)
+        path = call.api_path
+        call.outcome.is_brief = path in UNCOMPUTED or (path == stored.PATH and stored.is_in_background(call))
         if not predict.read_tokens(call):
             await predict.read_slowly(call)
         if call.key is not None or auth.limits_keyless:
@@ -235,7 +237,7 @@ class Proxy:
         """Try one instance. Return True if the client has its answer, False to try another instance."""
         pool, outcome, endpoint = call.pool, call.outcome, call.pool.endpoints[decision.instance]
         outcome.attempts.append(attempt := Attempt(endpoint.id, pool.name, outcome.deciding, outcome.decided))
-        lease = pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome)
+        lease = pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome, outcome.is_brief)
         lease.tenant, lease.document = call.tenant, call.request.prompt.document
         lease.leave_trial() if pool.silent and call.key is not None else None
         _expect_other_times(call, lease) if call.api_path in CLASSLESS else None
@@ -251,8 +253,7 @@ class Proxy:
             answer = await self._begun(call, answer, lease) if answer.is_early else answer
             if answer.result == "served":  # as far as is known now
                 if endpoint.breaker.opened_at is not None:
-                    computed = call.api_path not in UNCOMPUTED and not answer.background
-                    endpoint.breaker.answered(computed=computed)
+                    endpoint.breaker.answered(computed=not outcome.is_brief)
             elif self._tries_another(call, endpoint, attempt, answer, tried, left):
                 return False
             rest = self._pass_on(call, endpoint, lease, answer, client)
@@ -275,7 +276,7 @@ class Proxy:
         rules, asks_stream = call.candidate or call.pool.policy, call.request.prompt.stream  # inlined `Call.rules`
         content_s = rules["failure.first_byte_timeout_s"] if asks_stream else 0.0
         self.stalls.watch(connection, (lease, rules["failure.stream_idle_timeout_s"], content_s))
-        background = call.api_path == stored.PATH and stored.is_in_background(call)
+        background = call.outcome.is_brief and call.api_path == stored.PATH
         lease.expect_no_token() if background else None
         return relay.begin(connection, call.api_path, asks_stream=asks_stream, background=background)
 
@@ -314,8 +315,8 @@ class Proxy:
         status = answer.error.status if answer.error is not None else answer.connection.status
         if fault.is_about_the_engines_key(call, endpoint, status):
             return _key_refused(call, endpoint, attempt, status, tried, left)
-        result = answer.result
-        attempt.result = result
+        _look_for_blame(call, answer)
+        result = attempt.result = answer.result
         attempt.error = _words(attempt, answer)
         refused = {**tried, endpoint.id: attempt.error}
         able = left > 0 and _is_servable(call, refused)
@@ -330,8 +331,8 @@ class Proxy:
         if able:
             tried[endpoint.id] = attempt.error
         elif may_fall_back(call.alias, condition):
-            status = attempt.status if attempt.status != 200 else None
-            raise ErrorResponse(status or 502, condition, f"{endpoint.id} {attempt.error}", result=result)
+            status = _status_of(result, attempt.status if attempt.status != 200 else None)
+            raise ErrorResponse(status, condition, f"{endpoint.id} {attempt.error}", result=result)
         elif result == "refused" and fault.was_sent_on(call):
             raise _not_again(call, f"{endpoint.id} {attempt.error}")
         return able
@@ -377,19 +378,25 @@ class Proxy:
         outcome, attempt, result = call.outcome, call.outcome.attempts[-1], answer.result
         if result == "served" and answer.error is not None:
             result = fault.of_error(call, endpoint, answer.error, has_content=outcome.first_content is not None)
-            attempt.error = answer.error.message
+            attempt.error, is_key = _why(call, endpoint, answer.error)
             if verdict.VERDICTS[result].fault == "engine":
-                fault.failed(call, endpoint)
+                fault.failed(call, endpoint, fault.KEY if is_key else fault.FAILED)
                 endpoint.note_refused(answer.error.message) if answer.error.message == relay.CUT else None
         attempt.result = result
         if result == "served":
-            if call.api_path not in UNCOMPUTED and not answer.background:
+            if not outcome.is_brief:
                 endpoint.breaker.served()
                 call.pool.accused.discard(call.tenant) if call.pool.accused else None
             outcome.close("served")
             learn(call, endpoint)
         else:
             outcome.close(result, _code(result), f"{endpoint.id} {attempt.error}")
+
+
+def _why(call: Call, endpoint: Endpoint, error: AnswerError) -> tuple[str, bool]:
+    """Return what an error within an answer says, and whether the engine rejects its pool's key."""
+    is_key = fault.is_about_the_engines_key(call, endpoint, error.status)
+    return (fault.words(endpoint, error.status) if is_key else error.message), is_key
 
 
 def _expect_other_times(call: Call, lease: Lease) -> None:
@@ -447,10 +454,8 @@ def _counts(call: Call, endpoint: Endpoint, attempt: Attempt, answer: BegunAnswe
     """
     kind = fault.FAILED
     if answer.result == "client_error":
-        status, said = attempt.status, answer.body
-        if answer.error is not None:
-            status, said = answer.error.status, answer.error.body
-        if not fault.is_doubted(call, endpoint, status, said):
+        status = attempt.status if answer.error is None else answer.error.status
+        if not fault.is_doubted(call, endpoint, status):
             return False
         kind = call.outcome.failures[-1].kind
     else:
@@ -466,16 +471,34 @@ def _counts(call: Call, endpoint: Endpoint, attempt: Attempt, answer: BegunAnswe
 def _reported(call: Call, endpoint: Endpoint, answer: BegunAnswer, error: AnswerError) -> ErrorResponse:
     """Turn the engine's error inside an answer of status 200 into an error response."""
     result = answer.result
-    status = error.status or (400 if result == "client_error" else 503 if result == "refused" else 502)
+    status = _status_of(result, error.status)
     own = result == "client_error" and call.api_path != "/v1/messages"
+    own = own or (error.body.startswith(b'{"type":"error"') and error.status in (None, status))
     return ErrorResponse(
         status,
         _code(result) or ("failed_alike" if result == "failed_alike" else "engine_refused"),
         f"{endpoint.id}: {error.message}",
         should_retry=result not in ("failed_alike", "client_error"),
         result=result,
-        engines=error.body if own or error.body.startswith(b'{"type":"error"') else b"",
+        engines=error.body if own else b"",
     )
+
+
+def _status_of(result: Result, reported: int | None) -> int:
+    """Return the status for a client: the `reported` one unless it blames the request for an engine's failure."""
+    if result == "failed_before_content" and reported is not None and verdict.of_status(reported) != result:
+        reported = None
+    return reported or (400 if result == "client_error" else 503 if result == "refused" else 502)
+
+
+def _look_for_blame(call: Call, answer: BegunAnswer) -> None:
+    """Judge a refusal as a failure of the engine if the engine blames itself."""
+    if answer.result != "client_error":
+        return
+    status = answer.connection.status
+    error = answer.error or AnswerError(_said(answer), status, is_clients=True, body=answer.body)
+    if fault.is_engines(call, error):
+        answer.error, answer.result = error, "failed_before_content"
 
 
 def _alike(endpoint: Endpoint, answer: BegunAnswer) -> ErrorResponse:

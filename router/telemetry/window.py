@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from router.contract import ranks
+from router.contract.api_paths import UNCOMPUTED
 from router.contract.metrics.metrics_page import Histogram
 from router.contract.redis.router_status import WINDOW_S, HitShare, Moved, Window
 from router.contract.values import sketch
@@ -64,7 +65,8 @@ class LatencyWindow:
         values = _decided(slot, call, call.decision) if call.decision is not None else []
         sketches = slot.sketches
         if outcome.label == "ok":  # served requests only, because rejections are fast
-            values.append((sketches["e2e"], outcome.e2e_ms))
+            if not outcome.is_brief:
+                values.append((sketches["e2e"], outcome.e2e_ms))
             if outcome.ttft_ms is not None:
                 values.append((sketches["ttft"], outcome.ttft_ms))
             if outcome.tpot_ms is not None:
@@ -169,7 +171,8 @@ class Tally:
         if call.decision is not None:
             self.window.ended(call, call.at + outcome.e2e_ms / 1000)
         if outcome.label == "ok":
-            self.e2e.observe(outcome.e2e_ms)
+            if not outcome.is_brief or call.api_path in UNCOMPUTED:
+                self.e2e.observe(outcome.e2e_ms)
             if outcome.ttft_ms is not None:
                 self.ttft.observe(outcome.ttft_ms)
             if outcome.tpot_ms is not None:

@@ -5,7 +5,7 @@ import pytest
 from router.contract.net import whereabouts
 from router.tests.conftest import entry
 from router.tests.engine import reply, stream
-from router.tests.test_outcomes import BODIES, MESSAGES, content, failure, started
+from router.tests.test_outcomes import BODIES, CHAT, MESSAGES, content, failure, started
 
 DOUBTFUL = (401, 402, 403, 404)
 CASES = [(path, streamed, code) for path in BODIES for streamed in (False, True) for code in DOUBTFUL]
@@ -69,3 +69,70 @@ async def test_a_refusal_of_the_pools_engine_key_is_never_the_clients(world, mon
     assert (response.status_code, f"demo-0 answered {code} to its engine key" in response.text) == (502, True)
     assert (await w.receipt(response))["fault"] == "engine"
     assert failures(w) == [1]
+
+
+CUDA = "why does CUDA error 700 mean an illegal memory access"
+ASKED = {
+    path: {name: [{"role": "user", "content": CUDA}] if name == "messages" else CUDA for name in ("messages", "input")}
+    | {"prompt": CUDA, "max_tokens": 9}
+    for path in (*BODIES, "/v1/embeddings")
+}
+OF_REQUEST = (400, 413, 422)
+EITHER = [(path, streamed, code) for path in BODIES for streamed in (False, True) for code in OF_REQUEST]
+EITHER += [("/v1/embeddings", False, code) for code in OF_REQUEST]
+
+
+def outcome(receipt):
+    return [receipt[key] for key in ("result", "fault")]
+
+
+@pytest.mark.parametrize(("path", "streamed", "code"), EITHER)
+async def test_an_engine_that_quotes_the_request_in_an_error_is_not_blamed(world, path, streamed, code):
+    error = {"message": f"no such role: {CUDA!r}", "type": "BadRequestError", "code": code}
+    w = await world(refuses(path, streamed, error))
+    response = await w.ask(path, stream=streamed, **ASKED[path])
+    assert (response.status_code, "no such role" in response.text) == (code, True)
+    assert outcome(await w.receipt(response)) == ["client_error", "client"]
+    if streamed:
+        w.engines[0].behaviour = stream([*started(path), content(path), failure(path, error | {"code": 400})])
+        response = await w.ask(path, stream=True, **ASKED[path])
+        assert outcome(await w.receipt(response)) == ["client_error", "client"]
+    assert failures(w) == [0]
+
+
+@pytest.mark.parametrize(("path", "streamed", "code"), EITHER)
+async def test_an_error_that_blames_the_engine_is_the_engines_whatever_its_code(world, path, streamed, code):
+    error = {"message": "CUDA error: an illegal memory access", "type": "BadRequestError", "code": code}
+    w = await world(refuses(path, streamed, error), failure__breaker_failures=9)
+    for said in (refuses(path, streamed, error), reply({"error": error}, code)):
+        w.engines[0].behaviour = said
+        response = await w.ask(path, stream=streamed, **BODIES.get(path, {"input": "x"}))
+        assert (response.status_code, "CUDA error" in response.text) == (502, True)
+        assert outcome(await w.receipt(response)) == ["failed_before_content", "engine"]
+    assert failures(w) == [2]
+    if streamed:
+        w.engines[0].behaviour = stream([*started(path), content(path), failure(path, error)])
+        response = await w.ask(path, stream=True, **BODIES[path])
+        assert outcome(await w.receipt(response)) == ["failed_after_content", "engine"]
+
+
+@pytest.mark.parametrize(
+    ("message", "result", "reason"),
+    [
+        ("who?", "failed_after_content", "its engine key"),
+        ("CUDA error: an illegal memory access", "failed_after_content", "CUDA error"),
+        (CUDA, "client_error", CUDA),
+    ],
+)
+async def test_a_large_whole_answer_with_an_error_is_judged_like_a_small_one(
+    world, monkeypatch, message, result, reason
+):
+    monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
+    monkeypatch.setattr(whereabouts, "LOOK_S", 0.0)
+    code = 401 if message == "who?" else 400
+    w = await world(reply({"padding": "w" * (3 << 20), "error": {"message": message, "code": code}}))
+    w.published.fleet(entry("demo-0", w.engines[0].url, engine_key="env:QWEN_API_KEY"))
+    await w.until(lambda: w.router.pools.get("demo").endpoints["demo-0"].engine_key, "the key is published")
+    receipt = await w.receipt(await w.ask(CHAT, **ASKED[CHAT]))
+    assert (receipt["result"], reason in receipt["error"]) == (result, True)
+    assert failures(w) == [result != "client_error"]

@@ -100,7 +100,7 @@ CASES: dict[str, tuple[str, list[Any], Any]] = {
     "responses, tool call": (
         RESPONSES,
         [CREATED, IN_PROGRESS],
-        {"type": "response.function_call_arguments.delta", "delta": "{"},
+        {"type": "response.output_item.added", "item": {"type": "function_call", "name": "look", "arguments": ""}},
     ),
 }
 

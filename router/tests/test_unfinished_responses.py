@@ -43,6 +43,10 @@ async def test_a_response_in_the_background_is_served_and_no_sign_of_progress(wo
     response = await w.ask(RESPONSES, **BODIES[RESPONSES], background=background)
     assert (response.status_code, response.json()["status"]) == (200, status)
     assert (await w.receipt(response))["result"] == "served"
+    assert {tally.e2e.total for tally in w.router.recorder.tallies.values()} == {0.0}
+    w.engines[0].behaviour = reply({"count": 1, "tokens": [1]})
+    assert (await w.ask("/tokenize")).status_code == 200
+    assert w.router.pools.get("demo").queue.drain.turn_s(0.0) is None
     assert (endpoint.breaker.failures, endpoint.progress._came, endpoint.unheld, endpoint.requests) == (1, False, 0, 0)
 
 

@@ -46,7 +46,9 @@ UNFINISHED: Final = ("queued", "in_progress")  # statuses of a response that is 
 _TOO_LONG = re.compile(rb"context[ _]length")
 # Error texts that TensorRT-LLM sends, like all its errors, with status 400
 _OF_ENGINES = re.compile(
-    r"""\b(?:CUDA|NCCL|HIP)["']? |out of memory|EngineCore|engine (?:is|has been) dead|internal ?server ?error"""
+    r"""\b(?:CUDA|NCCL|HIP)(?:["']? |_|Error|GetLastError)|\bcu(?:BLAS|DNN)(?:_STATUS| error)|out of memory"""
+    r"""|illegal memory access|device-side assert|EngineCore|engine ?(?:is|has been)? ?dead|KVTransferError"""
+    r"""|background loop (?:is not running|has errored)|forward(?:A?sync) function|internal ?server ?error"""
     r"""|Traceback \(|"(?:code|status|status_code)": ?"?5\d\d\b""",
     re.IGNORECASE,
 )
@@ -192,9 +194,18 @@ def _generates(kind: str, event: Said) -> bool:
     if kind in ("content_block_delta", "content_block_start"):
         block = event.delta if kind == "content_block_delta" else event.content_block
         return _has_content(block) or (isinstance(block, dict) and block.get("type") not in _EMPTY_BLOCKS)
+    if kind.startswith("response.output_item."):
+        return _is_generated(event.item, is_done=kind.endswith(".done"))
     if kind.startswith("response."):
         return bool(event.delta) if kind.endswith(".delta") else kind.endswith((".done", ".partial_image"))
     return kind not in _QUIET
+
+
+def _is_generated(item: object, *, is_done: bool) -> bool:
+    """Return whether an item of a response is generated, as a call's name is. Others are announced empty; tools are
+    listed before the prefill."""
+    kind = item.get("type") if isinstance(item, dict) else None
+    return kind != "mcp_list_tools" if is_done else isinstance(kind, str) and kind.endswith("_call")
 
 
 def _of_choices(choices: list[SaidChoice]) -> Sign:
@@ -368,12 +379,11 @@ def _error(reported: object, data: bytes) -> AnswerError:
     status = number if number is not None and 400 <= number < 600 else _status(code) or _status(kind)
     clients = status is not None and status < 500 and status not in (408, 429)
     clients = clients or (status is None and (kind in _CLIENTS_TYPES or code in _CLIENTS_CODES))
-    clients = clients and _OF_ENGINES.search(f"{kind} {message}") is None
     body = data or _written({"error": reported})
     return AnswerError(str(message or reported)[:LONGEST_MESSAGE], status, is_clients=clients, body=body)
 
 
-def blames_engine(body: bytes, asked: bytes) -> bool:
+def blames_engine(body: bytes, asked: bytes = b"") -> bool:
     """Return whether an engine blames itself when it refuses a request. Words that also occur in the request, `asked`,
     do not count, because engines quote it."""
     event = said(body)

@@ -12,7 +12,7 @@ class AnswerError(msgspec.Struct, frozen=True):
 
     message: str
     status: int | None = None  # HTTP status, if the error has one
-    is_clients: bool = False  # True if the request is invalid, so that any engine would refuse it
+    is_clients: bool = False  # by code and type, the request is invalid, so that any engine would refuse it
     body: bytes = b""  # the error as an answer's body; empty without an object
 
 
@@ -41,6 +41,7 @@ class Said(msgspec.Struct):
     choices: list[SaidChoice] | None = None
     delta: Any = None
     content_block: Any = None
+    item: Any = None
     error: Any = None
     errors: Any = None
     response: SaidResponse | None = None

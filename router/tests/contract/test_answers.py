@@ -20,7 +20,12 @@ QUIET = [
     {"choices": [{"text": "", "finish_reason": None}]},
     {"type": "response.created", "response": {"status": "in_progress", "error": None}},
     {"type": "response.in_progress", "response": {"status": "in_progress"}},
-    {"type": "response.output_item.added", "item": {"type": "reasoning"}},
+    *({"type": "response.output_item.added", "item": item} for item in ({"type": "reasoning"}, {"type": "message"})),
+    *(
+        {"type": f"response.output_item.{at}", "item": {"type": "mcp_list_tools", "tools": [{"name": "f"}]}}
+        for at in ("added", "done")
+    ),
+    *({"type": "response.output_item.added", "item": item} for item in (None, "x", {"type": ["function_call"]})),
     {"type": "response.content_part.added", "part": {"text": ""}},
     {"type": "response.output_text.delta", "delta": ""},
     {"type": "message_start", "message": {"usage": {"input_tokens": 3}}},
@@ -53,6 +58,11 @@ CONTENT = [
     {"choices": [{"text": "a"}]},
     {"type": "response.output_text.delta", "delta": "a"},
     {"type": "response.reasoning_text.delta", "delta": "a"},
+    *(
+        {"type": "response.output_item.added", "item": {"type": f"{kind}_call", "name": "f"}}
+        for kind in ("function", "custom_tool", "mcp", "web_search")
+    ),
+    {"type": "response.output_item.done", "item": {"type": "reasoning", "encrypted_content": "gAAA"}},
     {"type": "response.function_call_arguments.delta", "delta": "{"},
     {"type": "response.refusal.delta", "delta": "a"},
     {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "a"}},
@@ -73,8 +83,6 @@ ENGINES = [
     {"choices": [{"delta": {}, "finish_reason": "error"}]},
     {"choices": [{"delta": {"content": ""}, "finish_reason": "stop", "error": {"message": "no", "code": 500}}]},
     {"errors": [{"message": "EngineCore is dead"}]},
-    {"error": {"message": "CUDA out of memory", "type": "BadRequestError", "code": 400}},
-    {"error": {"message": "no", "type": "InternalServerError", "code": 400}},
     {"type": "response.completed", "response": {"status": "cancelled"}},
     {"type": "response.completed", "response": {"status": "failed", "error": None}},
     {"choices": [{"delta": {}, "finish_reason": {"type": "abort", "message": "x"}}]},
@@ -284,6 +292,10 @@ BLAMING = (
     '{"error": "{\\"status_code\\": \\"503\\"}"}',
     'said: "Internal\\u0020Server Error"',
     "Traceback (most recent call last)",
+    "[TensorRT-LLM][ERROR] CUDA runtime error in cudaGetLastError(): invalid configuration argument",
+    "CUBLAS_STATUS_EXECUTION_FAILED when calling cublasGemmEx",
+    "Background loop has errored already.",
+    "Decode transfer failed for request rank=0: KVTransferError(bootstrap_room=1)",
 )
 
 

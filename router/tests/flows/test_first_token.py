@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.flows.first_token import Without, first_token, usage_of
+from router.flows.first_token import Without, chunks, first_token, usage_of
 
 DONE = b"data: [DONE]\n\n"
 
@@ -54,6 +54,14 @@ def test_a_decoders_first_event_is_dropped_even_if_its_text_differs() -> None:
 
 def test_an_answer_that_ends_with_its_first_token_gets_its_end() -> None:
     assert rest("one ", ROLE + chat("one ", "length") + DONE) == chat("", "length") + DONE
+
+
+@pytest.mark.parametrize(("half", "whole"), [("\ufffd", "\U0001f642 "), ("so \ufffd", "so \u00e9t\u00e9 ")])
+def test_a_character_of_which_the_first_token_has_only_the_beginning_comes_whole(half: str, whole: str) -> None:
+    begun = first_token(ROLE + chat(half, "length") + call(half, name="look") + DONE)
+    stream = ROLE + chat(whole) + call(whole, name="look") + chat("more", "stop") + DONE
+    joined = orjson.dumps([one.made for one in chunks(begun + without(begun, stream))]).decode()
+    assert ("\ufffd" in joined, joined.count(whole.removeprefix("so "))) == (False, 2)
 
 
 def test_an_error_is_passed_on() -> None:

@@ -397,6 +397,21 @@ async def test_a_request_that_the_gateway_sent_elsewhere_is_held_by_the_instance
     assert [one.picked for one in pool.endpoints.values()] == [0, 0, 0]
 
 
+async def test_a_response_in_the_background_is_no_served_answer_behind_a_gateway(
+    three: World,
+) -> None:
+    pool = three.router.pools.get("demo")
+    assert pool is not None
+    pool.endpoints["demo-0"].breaker.failed(0.0, 5, "somebody else")
+    document = {"model": "llama", "input": "hello", "background": True}
+    asking, work = Gateway(three).ask(document, **{":path": "/v1/responses"})
+    await asking.answer()
+    served = {"x-gateway-destination-endpoint-served": ports(three)[0]}
+    asking.say(headers({":status": "200", "content-type": "application/json", **served}, kind=3), None)
+    await work
+    assert (pool.endpoints["demo-0"].breaker.failures, pool.queue.drain.turn_s(0.0)) == (1, None)
+
+
 @pytest.mark.parametrize(("status", "answers"), [(404, 1), (504, 0), (200, 0)])
 async def test_a_client_error_alone_proves_that_an_engine_answers_clients(
     three: World, monkeypatch: pytest.MonkeyPatch, status: int, answers: int
