@@ -1,10 +1,11 @@
 """Codex, Claude Code and Qwen Code hold conversations through a router with two real vLLM, and what the router
 predicted of their prompts is compared with what the engines had cached. Ends with 1 when it is not good enough.
 
-python -m router.tests.agents FOLDER [vllm | sglang] [AGENT]...
+python -m router.tests.agents FOLDER [vllm | sglang] [long] [AGENT]...
     (FOLDER has the agents' npm packages, see `make test-agents`; an AGENT is named as in its reports: "Qwen Code")
 
 Before engines that simulate either it takes minutes instead of a quarter of an hour, and the largest prompt is smaller.
+`long` leaves out the conversations: it only tries a prompt beyond the context of the engines.
 
 It runs in a network namespace with nothing but a loopback, so no agent reaches anybody else.
 """
@@ -255,21 +256,27 @@ def engines_by_conversation(folder: Path, read: Counter[Path]) -> dict[str, set[
 PROMPTS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
 
 
-def main(packages: Path, simulates: str, agents: Sequence[str]) -> int:
+def conversations(agent: str, packages: Path, url: str, seen: Callable[[], Mapping[str, set[str]]]) -> list[str]:
+    """Hold them, several at once; return what is wrong. `seen` says which engines have served each since it was last
+    called."""
+    begun = time.time()
+    with ThreadPoolExecutor(SESSIONS) as together:
+        made = list(together.map(lambda number: converse(agent, packages, url, number), range(SESSIONS)))
+    return [*(f"{agent}: {why}" for why in made if why), judged(agent, receipts(url, begun), seen())]
+
+
+def main(packages: Path, simulates: str, agents: Sequence[str], *, only_long: bool) -> int:
     """Run the test. `simulates` names the KV events that simulated engines publish; if it is empty, the engines are
     real vLLM.
     """
-    wrong = []
+    wrong: list[str] = []
     folder = Path(tempfile.mkdtemp(prefix="weir-agents-"))
     print(f"AGENTS logs: {folder}", flush=True)
     read: Counter[Path] = Counter()
     with fleet(folder, simulates) as url:
         for agent in agents:
-            begun = time.time()
-            with ThreadPoolExecutor(SESSIONS) as together:
-                made = together.map(lambda number, agent=agent: converse(agent, packages, url, number), range(SESSIONS))
-            wrong += [f"{agent}: {why}" for why in made if why]
-            wrong.append(judged(agent, receipts(url, begun), engines_by_conversation(folder, read)))
+            if not only_long:
+                wrong += conversations(agent, packages, url, partial(engines_by_conversation, folder, read))
             wrong.append(filled(agent, packages, url))
     wrong = [each for each in wrong if each]
     print("\n".join(wrong) or "AGENTS good", flush=True)
@@ -281,6 +288,8 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what it started ends with it
     where, *words = sys.argv[1:]
     simulates = words.pop(0) if words and words[0] in ("vllm", "sglang") else ""
+    only_long = words[:1] == ["long"]
+    words = words[only_long:]
     if unknown := [word for word in words if word not in AGENTS]:
         sys.exit(f"{unknown[0]!r} is not one of {', '.join(AGENTS)}")
-    sys.exit(main(Path(where).resolve() / "node_modules/.bin", simulates, words or list(AGENTS)))
+    sys.exit(main(Path(where).resolve() / "node_modules/.bin", simulates, words or list(AGENTS), only_long=only_long))
