@@ -42,8 +42,10 @@ _STATUSES = {
     **dict.fromkeys(("not_found_error", "model_not_found", "NotFoundError"), 404),
 }  # statuses of errors without one, by type or code
 UNFINISHED: Final = ("queued", "in_progress")  # statuses of a response that is still generating
-# Error texts of vLLM and SGLang
-_TOO_LONG = re.compile(rb"context[ _]length")
+# Error texts of vLLM and SGLang, of SGLang whose KV cache is shorter than its context, and of TensorRT-LLM
+_TOO_LONG = re.compile(
+    rb"context[ _]length|maximum model length|maximum allowed length|max_(?:seq_len|num_tokens)\b",
+)
 # Error texts that TensorRT-LLM sends, like all its errors, with status 400
 _OF_ENGINES = re.compile(
     r"""\b(?:CUDA|NCCL|HIP)(?:["']? |_|Error|GetLastError)|\bcu(?:BLAS|DNN)(?:_STATUS| error)|out of memory"""
