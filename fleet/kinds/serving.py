@@ -1,7 +1,7 @@
 """Flags, roles and GPUs, shared by the kinds that serve requests. Pure."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, cast
 
 from fleet.kinds.kind import Launch
@@ -73,6 +73,20 @@ def own_role(spec: Any, launch: Launch) -> InstanceRole:
 def weights_of(spec: Any, launch: Launch) -> str:
     """Return the folder or hub name of the weights."""
     return launch.path(spec.model) if spec.model else launch.model
+
+
+def tokenizer_of(spec: Any, launch: Launch, option: str, others: Collection[str], default: str) -> str:
+    """Return the folder that determines how the engine's prompts are tokenized; empty if no folder does, so that
+    routers cannot reproduce the tokens. `option` names another folder than the `default`; `others` make prompts differ
+    from what a folder implies.
+    """
+    given = {}
+    for word, following in zip(spec.arguments, (*spec.arguments[1:], ""), strict=False):
+        name, equals, value = word.partition("=")
+        given[name.partition(".")[0].replace("_", "-")] = value if equals else following  # vLLM: --OPTION.FIELD VALUE
+    if not given.keys().isdisjoint(others) or given.get("--tokenizer-mode", "auto") not in ("auto", "hf"):
+        return ""
+    return launch.path(given[option]) if option in given else default
 
 
 def kv_folder(spec: Any, launch: Launch) -> str:

@@ -178,18 +178,35 @@ def test_a_mixture_of_experts_is_recognised_by_its_configuration(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "tokenizer"),
+    ("kind", "arguments", "tokenizer"),
     [
-        ((), "/models/m"),
-        (("--tokenizer", "/models/other"), "/models/other"),
-        (("--tokenizer=/models/other", "--tokenizer-mode", "hf"), "/models/other"),
-        (("--tokenizer_mode=mistral",), ""),
-        (("--chat-template", "/templates/t.jinja"), ""),
-        (("--default-chat-template-kwargs", '{"enable_thinking": false}'), ""),
+        ("vllm", (), "/models/m"),
+        ("vllm", ("--tokenizer", "/models/other"), "/models/other"),
+        ("vllm", ("--tokenizer=/models/other", "--tokenizer-mode", "hf"), "/models/other"),
+        ("vllm", ("--tokenizer_mode=mistral",), ""),
+        ("vllm", ("--chat-template", "/templates/t.jinja"), ""),
+        ("vllm", ("--default-chat-template-kwargs", '{"enable_thinking": false}'), ""),
+        ("vllm", ("--default-chat-template-kwargs.enable_thinking", "false"), ""),
+        ("vllm", ("--chat-template-content-format=string",), ""),
+        ("vllm", ("--reasoning_effort_map", '{"medium": "low"}'), ""),
+        ("vllm", ("--anthropic-disabled-thinking-effort", "low"), ""),
+        ("vllm", ("--exclude-tools-when-tool-choice-none",), ""),
+        ("sglang", ("--reasoning-parser", "qwen3"), "/models/m"),
+        ("sglang", ("--tokenizer-path", "/models/other"), "/models/other"),
+        ("sglang", ("--chat-template=/templates/t.jinja",), ""),
+        ("sglang", ("--hf-chat-template-name", "rag"), ""),
+        ("sglang", ("--completion-template", "/templates/t.json"), ""),
+        ("sglang", ("--default-chat-template-kwargs", '{"enable_thinking": false}'), ""),
+        ("trtllm", ("--tokenizer", "/models/other"), "/models/other"),
+        ("trtllm", ("--chat_template", "/templates/t.jinja"), ""),
+        ("trtllm", ("--custom_tokenizer", "deepseek_v32"), ""),
     ],
 )
-def test_routers_use_the_tokenizer_with_which_an_engine_is_started(arguments: tuple[str, ...], tokenizer: str) -> None:
-    assert made("vllm", {"model": "/models/m", "arguments": arguments})[2].tokenizer == tokenizer
+def test_routers_use_the_tokenizer_with_which_an_engine_is_started(
+    kind: str, arguments: tuple[str, ...], tokenizer: str
+) -> None:
+    further = {"kv_events": True} if kind == "trtllm" else {}
+    assert made(kind, {"model": "/models/m", "arguments": arguments, **further})[2].tokenizer == tokenizer
 
 
 SIZE, LOCAL = "data_parallel_size", "data_parallel_size_local"

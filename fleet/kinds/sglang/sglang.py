@@ -35,6 +35,7 @@ from fleet.kinds.serving import (
     kv_folder,
     own_role,
     replicas_for,
+    tokenizer_of,
     visible,
     weights_of,
 )
@@ -48,6 +49,13 @@ from router.contract.net.probe import READY
 
 _DTYPES = ("auto", "bfloat16", "float16", "float32")
 _TRANSFERS = ("mooncake", "mooncake_tcp", "nixl")
+# Extra arguments that make prompts differ from what the tokenizer's folder implies.
+_OTHER_PROMPTS = (
+    "--chat-template",
+    "--completion-template",
+    "--hf-chat-template-name",
+    "--default-chat-template-kwargs",
+)
 _TIERS = {"none": (), "dram": (DRAM,), "disk": (DRAM, SSD)}
 
 
@@ -216,7 +224,7 @@ def wire(spec: SglangSpec, launch: Launch) -> KvWire:
             bootstrap=f"http://{address(launch, 'side')}" if own == PREFILL else "",
         ),
         events=events_at(launch),
-        tokenizer=weights_of(spec, launch),
+        tokenizer=tokenizer_of(spec, launch, "--tokenizer-path", _OTHER_PROMPTS, weights_of(spec, launch)),
         dp=DataParallel(ranks, together=launch.instance) if ranks > 1 else DataParallel(),
         uncached="--disable-radix-cache" in spec.arguments,
     )

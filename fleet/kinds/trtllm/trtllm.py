@@ -28,6 +28,7 @@ from fleet.kinds.serving import (
     fitting,
     flags,
     own_role,
+    tokenizer_of,
     visible,
     weights_of,
 )
@@ -40,6 +41,8 @@ from router.contract.metrics.engine_metrics import TRTLLM_SCRAPE
 from router.contract.values.json_value import JsonObject
 
 OPTIONS_FILE = "llm_options.yaml"
+# Extra arguments that make prompts differ from what the tokenizer's folder implies.
+_OTHER_PROMPTS = ("--chat-template", "--custom-tokenizer")
 _SCHEDULERS = ("GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH")
 
 
@@ -253,7 +256,9 @@ def wire(spec: TrtllmSpec, launch: Launch) -> KvWire:
         own,
         "" if own == BOTH else connectors.TRTLLM,
         events=events_at(launch) if spec.kv_events else "",
-        tokenizer=launch.path(spec.model or launch.model) if spec.kv_events else "",
+        tokenizer=tokenizer_of(spec, launch, "--tokenizer", _OTHER_PROMPTS, launch.path(spec.model or launch.model))
+        if spec.kv_events
+        else "",
     )
 
 

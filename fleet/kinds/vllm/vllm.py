@@ -24,6 +24,7 @@ from fleet.kinds.serving import (
     gpus_of,
     own_role,
     replicas_for,
+    tokenizer_of,
     visible,
     weights_of,
 )
@@ -156,27 +157,16 @@ def wire(spec: VllmSpec, launch: Launch) -> KvWire:
             takes_lent=spec.lend_s > 0,
         ),
         events=_events_place(spec, launch) if spec.kv_events else "",
-        tokenizer=_tokenizer(spec, launch),
+        tokenizer=tokenizer_of(spec, launch, "--tokenizer", _OTHER_PROMPTS, weights_of(spec, launch)),
         dp=data_parallel.published(spec, launch, moe=kv_size.is_moe(model)),
     )
 
 
 # Extra arguments that make prompts differ from what the tokenizer's folder implies.
-_OTHER_PROMPTS = ("--chat-template", "--default-chat-template-kwargs")
-_MODES = ("auto", "hf")
-
-
-def _tokenizer(spec: VllmSpec, launch: Launch) -> str:
-    """Return the folder that determines how the engine's prompts are tokenized; empty if no folder does, so that
-    routers cannot reproduce the tokens.
-    """
-    given = {}
-    for word, following in zip(spec.arguments, (*spec.arguments[1:], ""), strict=False):
-        name, equals, value = word.partition("=")
-        given[name.replace("_", "-")] = value if equals else following
-    if not given.keys().isdisjoint(_OTHER_PROMPTS) or given.get("--tokenizer-mode", "auto") not in _MODES:
-        return ""
-    return launch.path(given["--tokenizer"]) if "--tokenizer" in given else weights_of(spec, launch)
+_OTHER_PROMPTS = (
+    *("--chat-template", "--chat-template-content-format", "--default-chat-template-kwargs"),
+    *("--exclude-tools-when-tool-choice-none", "--reasoning-effort-map", "--anthropic-disabled-thinking-effort"),
+)
 
 
 def requires(spec: VllmSpec, launch: Launch) -> tuple[Requirement, ...]:

@@ -367,6 +367,19 @@ def test_sglang_takes_every_option_that_its_kind_writes() -> None:
 
 
 @contracts
+@pytest.mark.parametrize(
+    ("engine", "under"), [("vllm", "vllm/entrypoints/common/cli_args.py"), ("sglang", "sglang/srt/arg_groups/fields/")]
+)
+def test_every_option_that_changes_an_engines_prompts_is_known_to_its_kind(engine: str, under: str) -> None:
+    """With any other option the router renders prompts as the engine does."""
+    kind = (ROOT / "fleet" / "kinds" / engine / f"{engine}.py").read_text().partition("_OTHER_PROMPTS = (")[2]
+    known = re.findall(r'"--([a-z-]+)"', kind.partition("\n)")[0])
+    declared = r"^    (\w*(?:chat_template|completion_template|effort|exclude_tools)\w*): "
+    found = set(re.findall(declared, "\n".join(sources(engine, under).values()), re.MULTILINE))
+    assert found - {"trust_request_chat_template"} == {name.replace("-", "_") for name in known}
+
+
+@contracts
 def test_engines_say_whether_they_cache_prefixes_where_they_are_asked() -> None:
     cache = sources("vllm", "vllm/config/cache.py")["vllm/config/cache.py"]
     assert re.search(r"^    enable_prefix_caching: bool", cache, re.MULTILINE)
