@@ -106,12 +106,18 @@ class Template:
         template = self._templates.get(name)
         if template is None:
             raise EngineRenders("the model has no chat template")
-        messages = normal(document.get("messages"), in_parts=self._in_parts[name], as_built=as_built)
-        messages = messages if self._with_developers[name] else system_for(messages)
-        try:
-            return template.render(**{**self._tokens, "messages": messages, "tools": tools, **_arguments(document)})
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
-            raise NotTokenized(f"the chat template failed: {error}"[:200]) from None
+        rendered = set()
+        for in_parts in self._in_parts[name]:
+            messages = normal(document.get("messages"), in_parts=in_parts, as_built=as_built)
+            messages = messages if self._with_developers[name] else system_for(messages)
+            given = {**self._tokens, "messages": messages, "tools": tools, **_arguments(document)}
+            try:
+                rendered.add(template.render(**given))
+            except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
+                raise NotTokenized(f"the chat template failed: {error}"[:200]) from None
+        if len(rendered) > 1:
+            raise EngineRenders("vLLM gives the template a text or parts, depending on its version")
+        return rendered.pop()
 
 
 def _arguments(document: JsonObject) -> JsonObject:

@@ -75,13 +75,11 @@ def _with_later_system(source: str, text: str) -> str:
     return plain.from_string(source).render(messages=messages, add_generation_prompt=False)
 
 
-def wants_parts(source: str) -> bool:
-    """Return whether the template loops over the parts of a message's content; other templates receive one text."""
+def wants_parts(source: str) -> set[bool]:
+    """Return whether the template loops over the parts of a message's content, by each version of vLLM; other templates
+    receive one text. Since 0.33 vLLM also finds messages that a namespace keeps."""
     tree = environment().parse(source)
-    try:
-        return _loops_over_content(tree, _messages_of(tree))
-    except _Unclear:
-        return False
+    return {_loops_over_content(tree, in_namespaces) for in_namespaces in (False, True)}
 
 
 def loops_over_content(source: str, names: set[str]) -> bool:
@@ -112,35 +110,57 @@ def _bare(node: nodes.Node | None) -> nodes.Node | None:
 def _is_of(node: nodes.Node | None, names: set[str], field: str = "") -> bool:
     """Return whether the node reads one of the variables, or a field of one."""
     node = _bare(node)
-    if field and isinstance(node, nodes.Getattr):
-        read = node.attr == field
-    elif field and isinstance(node, nodes.Getitem):
-        read = isinstance(node.arg, nodes.Const) and node.arg.value == field
-    else:
-        return not field and isinstance(node, nodes.Name) and node.name in names
-    return read and isinstance(node.node, nodes.Name) and node.node.name in names
+    if not field:
+        return _read(node) in names
+    if isinstance(node, nodes.Getattr):
+        return node.attr == field and _read(node.node) in names
+    is_item = isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const) and node.arg.value == field
+    return is_item and _read(node.node) in names  # type: ignore[union-attr]
 
 
-def _messages_of(tree: nodes.Template) -> set[str]:
+def _read(node: nodes.Node | None) -> str:
+    """Return the name of a variable, or of one that a namespace keeps."""
+    if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name):
+        return f"{node.node.name}.{node.attr}"
+    return node.name if isinstance(node, nodes.Name) else ""
+
+
+def _messages_of(tree: nodes.Template, in_namespaces: bool) -> set[str]:
     """Return the variables of loops over the messages, whatever their names."""
-    lists = {"messages"}
-    for _ in range(len(list(tree.find_all(nodes.Assign))) + 1):  # a variable may be assigned from a later one
-        found = {_named(each.target) for each in tree.find_all(nodes.Assign) if _is_of(each.node, lists)}
+    lists, assigned = {"messages"}, list(tree.find_all(nodes.Assign))
+    for _ in range(len(assigned) + 1):  # a variable may be assigned from a later one
+        found = {name for each in assigned for name in _kept(each, lists, in_namespaces)}
         if found <= lists:
             break
         lists |= found
     return {_named(each.target) for each in tree.find_all(nodes.For) if _is_of(each.iter, lists)}
 
 
-def _loops_over_content(tree: nodes.Template, messages: set[str]) -> bool:
+def _kept(assigned: nodes.Assign, lists: set[str], in_namespaces: bool) -> list[str]:
+    """Return the names under which an assignment keeps one of the lists."""
+    target, value = assigned.target, assigned.node
+    if _is_of(value, lists):
+        if in_namespaces and not isinstance(target, nodes.Name):
+            return [f"{target.name}.{target.attr}"] if isinstance(target, nodes.NSRef) else []
+        return [_named(target)]
+    made = isinstance(value, nodes.Call) and _read(value.node) == "namespace"
+    if not in_namespaces or not made or not isinstance(target, nodes.Name):
+        return []
+    return [f"{target.name}.{each.key}" for each in value.kwargs if _is_of(each.value, lists)]  # type: ignore[attr-defined]
+
+
+def _loops_over_content(tree: nodes.Template, in_namespaces: bool) -> bool:
     inside = {id(loop): macro for macro in tree.find_all(nodes.Macro) for loop in macro.find_all(nodes.For)}
-    for loop in tree.find_all(nodes.For):
-        macro = inside.get(id(loop))
-        given = _given_content(tree, macro, messages) if macro is not None else {"content"}
-        plain = isinstance(loop.iter, nodes.Name) and loop.iter.name in given
-        if _is_of(loop.iter, messages, "content") or plain:
-            _named(loop.target)
-            return True
+    try:
+        messages = _messages_of(tree, in_namespaces)
+        for loop in tree.find_all(nodes.For):
+            macro = inside.get(id(loop))
+            given = _given_content(tree, macro, messages) if macro is not None else {"content"}
+            if _is_of(loop.iter, messages, "content") or _read(loop.iter) in given:
+                _named(loop.target)
+                return True
+    except _Unclear:
+        pass
     return False
 
 

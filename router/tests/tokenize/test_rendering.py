@@ -103,6 +103,23 @@ def test_a_chat_that_only_sglang_can_render_is_refused(document: JsonObject, why
         template.prompt({"messages": [{"role": "user", "content": "hi"}], **document}, CHAT)
 
 
+@pytest.mark.parametrize(
+    "kept", ["{% set ns = namespace(rest=messages[1:]) %}", "{% set ns = namespace() %}{% set ns.rest = messages %}"]
+)
+def test_a_chat_that_only_some_versions_of_vllm_give_to_its_template_in_parts_is_left_to_the_engine(
+    kept: str, tmp_path: Path
+) -> None:
+    """vLLM has found messages in a namespace since 0.33."""
+    said = "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}"
+    source = f"{kept}{{% for m in ns.rest %}}{said}{{% endif %}}|{{% endfor %}}"
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": source}))
+    template, texts = Template(tmp_path), [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    talk = [{"role": "system", "content": "s"}, {"role": "user", "content": texts[:1]}]
+    assert template.prompt({"messages": talk}, CHAT).endswith("a|")
+    with pytest.raises(EngineRenders, match="depending on its version"):
+        template.prompt({"messages": [*talk, {"role": "user", "content": texts}]}, CHAT)
+
+
 def test_a_model_that_engines_render_with_their_own_code_is_left_to_them(tmp_path: Path) -> None:
     template = Template(with_model("gpt_oss", folder_of("plain", tmp_path)))
     with pytest.raises(NotTokenized, match="gpt_oss: engines render it without its template"):
