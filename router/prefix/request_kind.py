@@ -4,6 +4,8 @@ others. Pure."""
 from collections.abc import Mapping
 from typing import Any
 
+from router.contract.values import lax
+
 # Fields that change an engine's rendering of a prompt
 _FIELDS = frozenset(
     (
@@ -69,5 +71,7 @@ def reads_cache(document: Mapping[str, Any]) -> bool:
     """Return False for requests for the probabilities of their prompt; engines compute such prompts even if cached."""
     if document.get("prompt_logprobs") is not None:
         return False
+    if "echo" not in document or not lax.is_true(document["echo"]):
+        return True
     asked = document.get("logprobs"), document.get("top_logprobs")
-    return not (document.get("echo") and any(value is not None and value is not False for value in asked))
+    return all(value is None or value is False for value in asked)

@@ -176,6 +176,8 @@ def test_without_a_judgement_a_kind_is_trusted_as_its_instance_is():
         ({"logprobs": 5}, True),
         ({"echo": True}, True),
         ({"echo": False, "logprobs": 1}, True),
+        ({"echo": "false", "logprobs": 1}, True),
+        ({"echo": "on", "logprobs": 1}, False),
         ({"echo": True, "logprobs": False}, True),
         ({"echo": True, "logprobs": 0}, False),
         ({"echo": True, "top_logprobs": 2}, False),
