@@ -265,6 +265,7 @@ LINE = "x-anthropic-billing-header: cch=1"
     ("path", "given", "sent"),
     [
         ("/v1/messages", {"system": [{"type": "text", "text": LINE}, {"type": "text", "text": "a"}]}, "a"),
+        ("/v1/messages", {"system": [{"type": "text", "text": f"{LINE}\nbe brief"}]}, "be brief"),
         ("/v1/messages", {"system": LINE}, ""),
         ("/v1/messages", {"system": f"{LINE}\nbe brief"}, "be brief"),
         (CHAT, {"messages": [{"role": "system", "content": f"{LINE}\nbe brief"}]}, "be brief"),

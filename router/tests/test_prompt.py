@@ -95,7 +95,18 @@ def test_the_changing_billing_lines_of_claude_code_do_not_prevent_shared_prefixe
         messages=[{"role": "user", "content": "x"}],
         tools=[{"name": "f", "input_schema": {}}],
     )
-    assert b"cch=1" in rendered("/v1/messages", system="x-anthropic-billing-header: cch=1;", messages=[])  # vLLM's way
+
+
+@pytest.mark.parametrize("api_path", ["/v1/messages", "/v1/chat/completions"])
+def test_billing_lines_that_are_a_text_or_a_message_do_not_prevent_shared_prefixes_either(api_path):
+    line, brief = "x-anthropic-billing-header: cch=1;", {"type": "text", "text": "Be brief."}
+    parts = [{"type": "text", "text": line}, brief]
+    for content in (f"{line}\nBe brief.", parts, parts[::-1], [{"type": "text", "text": f"{line}\nBe brief."}]):
+        for role in ("system", "user"):
+            made = rendered(api_path, messages=[{"role": role, "content": content}])
+            assert (b"cch=1" in made, b"Be brief." in made) == (role == "user", True)
+    made = rendered("/v1/messages", system=f"{line}\nBe brief.", messages=[])
+    assert (b"cch=1" in made, b"Be brief." in made) == (False, True)
 
 
 @pytest.mark.parametrize("system", [None, 7, [7, None, {"text": 3}], {"type": "text", "text": "s"}])

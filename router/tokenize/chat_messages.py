@@ -1,10 +1,10 @@
 """Converts a chat's messages and tools into the form that vLLM passes to a template. Pure."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from router.tokenize.billing import LINE
+from router.tokenize.billing import parts_without_line
 from router.tokenize.tokenizer import EngineRenders, NotTokenized
 
 Message = dict[str, Any]
@@ -104,7 +104,7 @@ def _content(given: object, role: str, *, in_parts: bool) -> str | list[Message]
     if not isinstance(parts, list):
         raise NotTokenized("the content of a message is neither text nor a list")
     if role == "system":
-        parts = list(_without_billing(parts))
+        parts = list(parts_without_line(parts))
     texts = [made for part in parts for made in _part(part)]
     if in_parts and (role != "tool" or any(each["type"] == REFERENCE for each in texts)):
         return texts
@@ -128,16 +128,6 @@ def _part(part: object) -> Iterable[Message]:
         raise NotTokenized("a part of a message is not text")
     own = {name: value for name, value in part.items() if name not in _KNOWN}
     return [{"type": "text", "text": text, **own}]
-
-
-def _without_billing(parts: Iterable[Any]) -> Iterator[Any]:
-    """Return the system's parts without the billing line at the start of a text part; parts of other types keep it."""
-    for part in parts:
-        text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else part
-        if not (isinstance(text, str) and text.startswith(LINE)):
-            yield part
-        elif rest := text.partition("\n")[2]:
-            yield {**part, "text": rest} if isinstance(part, dict) else rest
 
 
 def _thoughts_and_calls(given: Message, as_built: bool) -> Message:

@@ -16,7 +16,7 @@ from router.contract.values.json_value import JsonObject
 from router.contract.values.multipart import InvalidMultipart
 from router.policy.value import replace
 from router.tokenize import Prompt, billing, bounds, salt
-from router.tokenize.billing import without_billing
+from router.tokenize.billing import LINE, without_billing, without_line
 
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them
 # Fields controlled by the router: the order of requests, and their ids in vLLM and SGLang
@@ -266,7 +266,8 @@ def _chat(document: JsonObject) -> Rendered:
 
 
 def _messages_api(document: JsonObject) -> Rendered:
-    system = without_billing(document.get("system"))
+    system = document.get("system")
+    system = without_billing(system) if isinstance(system, list) else without_line(system)
     head = [MESSAGE % ("system", _content(system))] if system else ()
     parts = [*_tools(document), *head]
     plain = _add_messages(parts, document.get("messages"))
@@ -359,6 +360,8 @@ def _add_messages(parts: list[str], messages: object) -> bool:
             parts.append(_written(message))
             continue
         role, content = message.get("role"), message.get("content")
+        if role == "system" and (type(content) is list or (type(content) is str and content.startswith(LINE))):
+            content = without_line(content)
         text = content if type(content) is str else _content(content)
         parts += "<|", role if type(role) is str else "", "|>\n", text, "\n"  # MESSAGE in pieces
         if text is not content or role is None or len(message) != 2:
