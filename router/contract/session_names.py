@@ -15,14 +15,15 @@ MOST_NAMES = 64
 
 
 class NameRow:
-    __slots__ = ("beside", "of_many", "path", "place", "words")
+    __slots__ = ("beside", "of_many", "path", "place", "within", "words")
 
-    def __init__(self, place: str, path: str, beside: bytes = b"", of_many: bool = False) -> None:
+    def __init__(self, place: str, path: str, beside: bytes = b"", of_many: bool = False, within: bool = False) -> None:
         self.place = place  # header or body
         self.path = path  # path of a field, separated by dots; a string that contains JSON is entered like an object
         self.beside = beside  # header without which this name has another meaning
         # True if the name stands for a person or an application, which may have several conversations at once
         self.of_many = of_many
+        self.within = within  # True if the name distinguishes conversations of the one that `beside` names
         self.words = f"{place}:{path}"
 
 
@@ -31,6 +32,7 @@ Name = tuple[int, str, NameRow]  # (rank of the row, text, row); a lower rank is
 
 NAMES = (
     NameRow("header", "x-session-id"),
+    NameRow("header", "x-claude-code-agent-id", b"x-claude-code-session-id", within=True),
     NameRow("header", "x-claude-code-session-id"),
     NameRow("header", "thread-id"),  # Codex: one conversation, whereas its `session-id` may cover several
     NameRow("header", "session-id"),
@@ -40,6 +42,8 @@ NAMES = (
     NameRow("header", "x-amp-thread-id"),
     NameRow("header", "x-smg-routing-key"),
     NameRow("header", "x-multi-turn-session-id"),  # clients of TensorRT-LLM
+    NameRow("header", "x-litellm-session-id"),  # litellm, OpenHands
+    NameRow("header", "x-openwebui-chat-id"),
     NameRow("body", "session_id"),
     NameRow("body", "conversation_params.conversation_id"),  # TensorRT-LLM 1.4
     NameRow("body", "prompt_cache_key"),  # Codex, Zed, OpenAI's clients
@@ -75,6 +79,8 @@ class SessionNames:
             return None
         for rank, row, name in self._headers:
             if (value := headers.get(name)) and (not row.beside or row.beside in headers):
+                if row.within:
+                    value = b"%b %b" % (headers[row.beside], value)
                 return rank, value[:LONGEST].decode("utf-8", "replace"), row
         return None
 

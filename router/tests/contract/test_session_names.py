@@ -26,7 +26,7 @@ def named(headers=None, body=None, names=DEFAULT_NAMES):
 def test_each_name_of_the_table_names_a_session(row):
     if row.place == "header":
         headers = {row.path.encode(): b"s"} | ({row.beside: b"x"} if row.beside else {})
-        assert named(headers) == ("s", row.words)
+        assert named(headers) == ("x s" if row.within else "s", row.words)
         return
     body = "s"
     for field in reversed(row.path.split(".")):
@@ -58,6 +58,13 @@ def test_the_most_trusted_of_several_names_is_taken_wherever_it_is():
         if name[1] == "body:conversation.id":
             del body["conversation"]
     assert taken == [row.words for row in NAMES if row.words != "body:conversation"]
+
+
+def test_the_agents_of_a_claude_code_session_hold_conversations_apart():
+    session = {b"x-claude-code-session-id": b"s"}
+    names = [named(session | {b"x-claude-code-agent-id": agent})[0] for agent in (b"explorer@team", b"", b"a1")]
+    assert names == ["s explorer@team", "s", "s a1"]
+    assert named({b"x-claude-code-agent-id": b"explorer@team"}) is None
 
 
 def test_codex_is_identified_by_its_thread_and_its_request_id_does_not_identify_a_request():
