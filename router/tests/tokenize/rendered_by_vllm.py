@@ -2,7 +2,8 @@
 
 .engines/bin/python router/tests/tokenize/rendered_by_vllm.py .engines/tiny-model >router/tests/tokenize/rendered.json
 
-With `tokens` after the model, each digest is followed by that of the tokens' ids.
+With `tokens` after the model, each digest is followed by that of the tokens' ids. With orjson, the unpacked wheel of
+vLLM 0.33 and the installed vLLM's *.so beside its modules on PYTHONPATH, it is vLLM 0.33 that renders, alike.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import shapes
 from vllm.config import ModelConfig, VllmConfig
+from vllm.entrypoints.anthropic import serving
 from vllm.entrypoints.anthropic.protocol import AnthropicMessagesRequest
 from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
@@ -59,9 +61,13 @@ class Rendering:
         return made["prompt_token_ids"]
 
     async def chat(self, document: dict[str, object]) -> ChatCompletionRequest:
-        effort = await self.messages._get_disabled_thinking_effort()
+        request = AnthropicMessagesRequest(**document)
+        if resolver := getattr(serving, "DisabledThinkingEffortResolver", None):  # since 0.33
+            effort = await resolver(self.online).resolve_for(request)
+        else:
+            effort = await self.messages._get_disabled_thinking_effort()
         return AnthropicServingMessages.to_chat_completion_request(
-            AnthropicMessagesRequest(**document), merge_inline_system=self.merge, disabled_thinking_effort=effort
+            request, merge_inline_system=self.merge, disabled_thinking_effort=effort
         )
 
 
