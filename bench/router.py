@@ -334,9 +334,20 @@ def checked_out(against: Path, folder: Path) -> Path:
     return made
 
 
+def of_table(routers: Routers, options: argparse.Namespace) -> str:
+    """Return the Weir that the table shows: the first of --routers, under --python if there is one. Exit unless it
+    runs."""
+    name = next((name for name in options.routers.split(",") if name.startswith("weir")), "weir")
+    if options.python is not None:
+        name = f"{name} under {options.python}"
+    if isinstance(why := routers.get(name, "--routers does not name it"), str):
+        sys.exit(f"--write: {name}: {why}")
+    return name
+
+
 def write(shown: list[beside.Shown], weir: str, options: argparse.Namespace, loads: str) -> None:
     earlier = options.against.name if options.against is not None else ""
-    said = f"\n{options.rounds} rounds of {options.seconds:g} s; load average meanwhile: {loads}.\n"
+    said = f"\n{weir}; {options.rounds} rounds of {options.seconds:g} s; load average meanwhile: {loads}.\n"
     made = beside.table(shown, weir, earlier) + said
     beside.README.write_text(beside.put(beside.README.read_text(), made))
 
@@ -351,6 +362,7 @@ def main() -> None:
         bench = Bench(Path(folder), options, stack, tls=options.tls)
         routers: Routers = {"direct": None}
         routers |= bench.start_all()
+        weir = of_table(routers, options) if options.write else ""
         loads, shown = [os.getloadavg()[0]], list[beside.Shown]()
         for shape in shapes.values():
             bench.prepare(shape)
@@ -367,7 +379,7 @@ def main() -> None:
             f"Times in ms. {options.rounds} rounds of {options.seconds:g} s each; load average meanwhile: {loads_text}."
         )
         if options.write:
-            write(shown, next(name for name in routers if name in WEIR), options, loads_text)
+            write(shown, weir, options, loads_text)
 
 
 def measured(rows: Rows) -> dict[str, list[Result]]:

@@ -65,9 +65,8 @@ async def _fetch(
     call: Call, endpoint: Endpoint, offload: Offload, body: bytes, tokens: int, request_id: str = ""
 ) -> bytes:
     limit_s = call.rules["failure.prefill_timeout_s"]
-    with endpoint.lease(tokens, call.pool.queue.wake, call.outcome) as lease:
-        lease.tenant, lease.document = call.tenant, call.request.prompt.document
-        lease.leave_trial() if call.pool.silent and call.key is not None else None
+    document, leaves_trial = call.request.prompt.document, call.key is not None and bool(call.pool.silent)
+    with endpoint.lease(tokens, call.pool.queue.wake, call.outcome, call.tenant, document, leaves_trial):
         return await _leased(call, endpoint, offload, body, limit_s, request_id)
 
 

@@ -162,12 +162,11 @@ class Picking(Proxy):
 
 
 def _lease(call: Call, endpoint: Endpoint, tokens: int) -> Lease:
-    lease = call.pool.lease(endpoint, tokens, call.outcome, call.outcome.is_brief)
+    outcome, document = call.outcome, call.request.prompt.document
+    is_keyed = call.key is not None
+    lease = call.pool.lease(endpoint, tokens, outcome, outcome.is_brief, call.tenant, document, is_keyed)
     lease.expect_no_token()
-    lease.tenant = call.tenant
-    lease.leave_trial() if call.pool.silent and call.key is not None else None
     lease.is_media = call.api_path in MEDIA or None
-    lease.document = call.request.prompt.document
     return lease
 
 

@@ -1,8 +1,8 @@
 """One instance, or one of its data-parallel ranks, as seen by the router: its address, its load, its health."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from router.contract import ranks
 from router.contract.connectors import CONNECTORS
@@ -13,7 +13,7 @@ from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_UNKNOWN_S
 from router.policy.types import KV_UNKNOWN, InstanceState, Role
 from router.pool.health.progress import Progress
 from router.pool.learned import LearnedFromAnswers
-from router.pool.lease import Lease
+from router.pool.lease import NO_DOCUMENT, Lease
 from router.pool.load.gpu_clock import GpuClock, GpuSpent
 from router.pool.load.load_order import Load
 from router.pool.ranks import InstanceRanks
@@ -243,7 +243,15 @@ class Endpoint(LearnedFromAnswers):
         else:
             self.step_group.changed()
 
-    def lease(self, tokens: int, given_back: Callable[[], None], spent: GpuSpent | None = None) -> "Lease":
+    def lease(
+        self,
+        tokens: int,
+        given_back: Callable[[], None],
+        spent: GpuSpent | None = None,
+        tenant: str = "",
+        document: Mapping[str, Any] = NO_DOCUMENT,
+        leaves_trial: bool = False,
+    ) -> "Lease":
         """Count a request with this many new tokens as load inside the context. `given_back` is called at the end of
-        the request; `spent` accumulates its GPU time."""
-        return Lease(self, tokens, given_back, spent)
+        the request; `spent` accumulates its GPU time. Other arguments as in `Lease`."""
+        return Lease(self, tokens, given_back, spent, tenant, document, leaves_trial)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from router.pool.load.gpu_clock import PREFILL_TOKENS, GpuSpent, prefill_weight
 from router.prefix.media import media_in
@@ -11,6 +11,8 @@ from router.upstream.breaker import NO_PROBE
 if TYPE_CHECKING:
     from router.pool.endpoint import Endpoint
 
+NO_DOCUMENT: Final[Mapping[str, Any]] = {}
+
 
 class Lease:
     """One request's share of an instance's load and of its breaker, from sending to its end."""
@@ -18,6 +20,7 @@ class Lease:
     __slots__ = (
         "_began",
         "_decoding",
+        "_document",
         "_endpoint",
         "_given_back",
         "_probe",
@@ -27,7 +30,6 @@ class Lease:
         "_unseen",
         "_weight",
         "alone",
-        "document",
         "is_media",
         "repeats",
         "tenant",
@@ -35,8 +37,17 @@ class Lease:
     )
 
     def __init__(
-        self, endpoint: "Endpoint", tokens: int, given_back: Callable[[], None], spent: GpuSpent | None = None
+        self,
+        endpoint: "Endpoint",
+        tokens: int,
+        given_back: Callable[[], None],
+        spent: GpuSpent | None = None,
+        tenant: str = "",
+        document: Mapping[str, Any] = NO_DOCUMENT,
+        leaves_trial: bool = False,
     ) -> None:
+        """`tenant` owns the request, `document` is its body. With `leaves_trial`, a trial is left to other tenants if
+        the tenant has another request without a token here, which may be the cause."""
         self._endpoint: Endpoint | None = endpoint
         self.tokens = tokens
         self._given_back = given_back
@@ -44,9 +55,11 @@ class Lease:
         self._probe = endpoint.breaker.begin() if endpoint.breaker.opened_at is not None else NO_PROBE
         self._trial = bool(endpoint.progress.stalled) and endpoint.progress.begin()
         self._unseen = False  # True if the answer does not pass through this router, or does not come from the model
-        self.tenant = ""  # owner of the request
+        self.tenant = tenant
         self.repeats = False  # True if another request of its owner without a token is here
-        self.document: Mapping[str, Any] = {}  # body of the request
+        if leaves_trial and self._trial:
+            self._leave_trial(endpoint)
+        self._document = document
         self.is_media: bool | None = None  # True if an image or sound is requested; None: the prompt has to be searched
         endpoint.prefilling.add(self)
         endpoint.requests += 1
@@ -64,14 +77,8 @@ class Lease:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def leave_trial(self) -> None:
-        """Leave a trial to other tenants if its owner has another request here without a token, which may be the
-        cause."""
-        endpoint = self._endpoint
-        if endpoint is None or not self._trial:
-            return
-        others = (*endpoint.prefilling, *endpoint.unseen)
-        self.repeats = any(one.tenant == self.tenant and one is not self for one in others)
+    def _leave_trial(self, endpoint: "Endpoint") -> None:
+        self.repeats = any(one.tenant == self.tenant for one in (*endpoint.prefilling, *endpoint.unseen))
         if self.repeats:
             self._trial = False
             endpoint.progress.leave_trial()
@@ -96,7 +103,7 @@ class Lease:
         """Return whether an image, sound or video is requested, or part of the prompt; its time does not follow from
         the prompt's length."""
         if self.is_media is None:
-            self.is_media = media_in(self.document)[0]
+            self.is_media = media_in(self._document)[0]
         return self.is_media
 
     @property

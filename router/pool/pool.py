@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from random import random
 from time import perf_counter
+from typing import Any
 
 from router.contract import ranks
 from router.contract.pools import is_ephemeral
@@ -27,7 +28,7 @@ from router.pool.fleet_view import FleetView
 from router.pool.health.key_troubles import KeyTroubles, refusals
 from router.pool.health.stall_troubles import stall_troubles
 from router.pool.kv_event_state import KvEventState
-from router.pool.lease import Lease
+from router.pool.lease import NO_DOCUMENT, Lease
 from router.pool.load.gpu_clock import GpuSpent
 from router.pool.load.lent import Lendings
 from router.pool.queue.admission_queue import AdmissionQueue
@@ -263,14 +264,26 @@ class Pool:
         for endpoints in groups.values():
             StepGroup(endpoints)
 
-    def lease(self, endpoint: Endpoint, tokens: int, spent: GpuSpent | None = None, is_brief: bool = False) -> Lease:
+    def lease(
+        self,
+        endpoint: Endpoint,
+        tokens: int,
+        spent: GpuSpent | None = None,
+        is_brief: bool = False,
+        tenant: str = "",
+        document: Mapping[str, Any] = NO_DOCUMENT,
+        is_keyed: bool = False,
+    ) -> Lease:
         """Count a request with this many new tokens as load of the endpoint and of the queue inside the context.
-        `is_brief`: it ends before its work or needs no model, so its time is not that of a slot."""
+        `is_brief`: it ends before its work or needs no model, so its time is not that of a slot. `is_keyed`: its tenant
+        is an API key. Other arguments as in `Lease`."""
+        leaves_trial = is_keyed and bool(self.silent)
         if is_brief:
-            return Lease(endpoint, tokens, self.queue.wake, spent)
+            return Lease(endpoint, tokens, self.queue.wake, spent, tenant, document, leaves_trial)
         began = perf_counter()
         self.queue.drain.began(began)
-        return Lease(endpoint, tokens, lambda: self.queue.ended(perf_counter(), began), spent)
+        given_back = lambda: self.queue.ended(perf_counter(), began)  # noqa: E731
+        return Lease(endpoint, tokens, given_back, spent, tenant, document, leaves_trial)
 
     def measured(self, rates: Rates) -> None:
         """Take over the rates measured so far; the fleet's figures for the engines' law stay."""

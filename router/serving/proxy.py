@@ -237,9 +237,9 @@ class Proxy:
         """Try one instance. Return True if the client has its answer, False to try another instance."""
         pool, outcome, endpoint = call.pool, call.outcome, call.pool.endpoints[decision.instance]
         outcome.attempts.append(attempt := Attempt(endpoint.id, pool.name, outcome.deciding, outcome.decided))
-        lease = pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome, outcome.is_brief)
-        lease.tenant, lease.document = call.tenant, call.request.prompt.document
-        lease.leave_trial() if pool.silent and call.key is not None else None
+        tokens, document = 0 if decision.prefill else decision.new_tokens, call.request.prompt.document
+        is_keyed = call.key is not None
+        lease = pool.lease(endpoint, tokens, outcome, outcome.is_brief, call.tenant, document, is_keyed)
         _expect_other_times(call, lease) if call.api_path in CLASSLESS else None
         connection: EngineResponse | None = None
         try:

@@ -1,8 +1,11 @@
 """The table in bench/README.md that compares the router with others."""
 
+from argparse import Namespace
+
 import pytest
 
 from bench import beside
+from bench.router import of_table
 
 
 def rounds(*costs: float) -> list[dict[str, float]]:
@@ -33,3 +36,11 @@ def test_the_page_gets_a_new_table_between_its_marks():
     assert beside.put(made, "another\n") == beside.put(page, "another\n")
     with pytest.raises(ValueError, match="holds the marks"):
         beside.put("no marks", "a table")
+
+
+def test_the_table_shows_the_first_weir_or_says_why_it_does_not_run():
+    asked, no_copy = Namespace(routers="smg,weir-compiled,weir", python="/py"), "there is no compiled copy"
+    running = {"weir-compiled": no_copy, "weir-compiled under /py": None}
+    assert of_table(running, asked) == "weir-compiled under /py"
+    with pytest.raises(SystemExit, match="--write: weir-compiled: there is no compiled copy"):
+        of_table(running, Namespace(routers="weir-compiled,weir", python=None))
