@@ -288,7 +288,7 @@ class ApiKeyAuth:
         if meter is None:
             return
         meter.outcomes[call.outcome.label] += 1
-        meter.tokens += int(used) if call.outcome.usage is not None else 0
+        meter.tokens += int(used) if call.outcome.usage is not None or call.outcome.streamed else 0
         tokens, requests = meter.allowances.get("tokens"), meter.allowances.get("requests")
         if call.charged is not None and tokens is not None:
             tokens.held += call.charged - used

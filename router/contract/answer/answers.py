@@ -176,14 +176,21 @@ def _several(event: Said) -> list[Any] | None:
     return event.errors if isinstance(event.errors, list) and event.errors else None
 
 
-def _given_up(event: Said) -> str | None:
-    """Return why the engine abandoned the answer; None if it did not. Accepts chunks, events and whole answers of any
-    API."""
+def _given_up(event: Said) -> AnswerError | None:
+    """Return the error of an answer that the engine abandoned; None if it did not. Accepts chunks, events and whole
+    answers of any API."""
     for choice in event.choices or ():
         if choice.finish_reason is not None and _is_abort(choice.finish_reason):
-            return f"finish_reason {choice.finish_reason}"
+            return _abandoned("finish_reason", choice.finish_reason)
     reason = event.delta.get("stop_reason") if isinstance(event.delta, dict) else event.stop_reason
-    return f"stop_reason {reason}" if reason is not None and reason in ABORTED else None
+    return _abandoned("stop_reason", reason) if reason is not None and reason in ABORTED else None
+
+
+def _abandoned(field: str, reason: object) -> AnswerError:
+    """Return the error of an abandoned answer, whose status SGLang tells in its reason."""
+    why = f"the engine abandoned the answer: {field} {reason}"
+    told = reason if isinstance(reason, dict) else {}
+    return _error({"message": why, "code": told.get("status_code"), "type": told.get("err_type")}, b"")
 
 
 def _is_abort(finish: object) -> bool:
@@ -251,8 +258,8 @@ def error_of(event: Said, data: bytes = b"") -> AnswerError | None:
         return _error({"message": event.message, "code": event.code, "type": kind}, b"")
     if (errors := _several(event)) is not None:
         return _error(errors[0], b"")
-    if (reason := _given_up(event)) is not None:
-        return AnswerError(f"the engine abandoned the answer: {reason}")
+    if (error := _given_up(event)) is not None:
+        return error
     if event.choices is None and _is_failed(event):
         status = event.status if response is None else response.status
         return AnswerError(f"the engine says that the response {'failed' if status == 'failed' else 'was cancelled'}")

@@ -85,12 +85,17 @@ ENGINES = [
     {"errors": [{"message": "EngineCore is dead"}]},
     {"type": "response.completed", "response": {"status": "cancelled"}},
     {"type": "response.completed", "response": {"status": "failed", "error": None}},
-    {"choices": [{"delta": {}, "finish_reason": {"type": "abort", "message": "x"}}]},
+    *(
+        {"choices": [{"finish_reason": {"type": "abort", "message": "x", **more}}]}
+        for more in ({}, {"status_code": 500})
+    ),
     {"choices": [{"text": "", "finish_reason": "abort"}]},
     {"message": "EngineCore is dead", "type": "InternalServerError", "param": None, "code": 500},
     {"type": "message_delta", "delta": {"stop_reason": "abort"}},
 ]
+ABORT = {"type": "abort", "message": "Failed to compile json grammar"}
 CLIENTS = [
+    {"choices": [{"delta": {}, "finish_reason": {**ABORT, "status_code": 400, "err_type": "BadRequestError"}}]},
     {"error": {"message": "too long", "type": "BadRequestError", "code": 400}},
     {"error": {"message": "too long", "type": "invalid_request_error"}},
     {"error": {"message": "too long", "code": "context_length_exceeded"}},
