@@ -2,10 +2,10 @@
 
 import time
 
+from router.contract.answer import answers
 from router.flows.post import post
 from router.http.headers import value_of
 from router.pool.endpoint import Endpoint
-from router.request import fault
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
 from router.upstream.answer.beginning import Beginning
@@ -54,7 +54,7 @@ def _is_lost(call: Call, connection: Connection) -> bool:
     beginning = Beginning()
     beginning.feed(connection.peek())
     error = beginning.error
-    return error is not None and (not error.is_clients or fault.is_engines(call, error))
+    return error is not None and answers.result_of(error, has_content=False, asked=call.request.body) != "client_error"
 
 
 def is_stream(connection: EngineResponse) -> bool:

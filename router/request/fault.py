@@ -30,14 +30,9 @@ def failed(call: Call, endpoint: Endpoint, kind: str = FAILED) -> None:
 
 def of_error(call: Call, endpoint: Endpoint, error: AnswerError, *, has_content: bool) -> Result:
     """Return the result of an answer of status 200 that holds an error."""
-    if is_about_the_engines_key(call, endpoint, error.status) or is_engines(call, error):
+    if is_about_the_engines_key(call, endpoint, error.status):
         return "failed_after_content" if has_content else "failed_before_content"
-    return verdict.of_error(error, has_content=has_content)
-
-
-def is_engines(call: Call, error: AnswerError) -> bool:
-    """Return whether an error that blames the request by its code blames the engine in its own words."""
-    return error.is_clients and answers.blames_engine(error.body, call.request.body)
+    return answers.result_of(error, has_content=has_content, asked=call.request.body)
 
 
 def is_about_the_engines_key(call: Call, endpoint: Endpoint, status: int | None) -> bool:

@@ -497,7 +497,7 @@ def _look_for_blame(call: Call, answer: BegunAnswer) -> None:
         return
     status = answer.connection.status
     error = answer.error or AnswerError(_said(answer), status, is_clients=True, body=answer.body)
-    if fault.is_engines(call, error):
+    if answers.is_engines(error, call.request.body):
         answer.error, answer.result = error, "failed_before_content"
 
 

@@ -72,9 +72,7 @@ def meaning(answer: LineAnswer, api_path: str) -> Meaning:
 
 def _result_of(status: int, document: object, fault: AnswerError | None) -> verdict.Result:
     if fault is not None:
-        if fault.is_clients and answers.blames_engine(fault.body):
-            return "failed_before_content"
-        return verdict.of_error(fault, has_content=False)
+        return answers.result_of(fault, has_content=False)
     error = document.get("error") if isinstance(document, dict) else None
     return verdict.of_routers_answer(status, error.get("code") if isinstance(error, dict) else None)
 

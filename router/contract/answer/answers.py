@@ -14,7 +14,9 @@ from typing import Any, Final, Literal
 import msgspec
 import orjson
 
+from router.contract.answer import verdict
 from router.contract.answer.said import AnswerError, Ending, Said, SaidChoice
+from router.contract.answer.verdict import Result
 from router.contract.api_paths import CLASSLESS, IMAGES, MEDIA
 from router.contract.values.json_value import JsonObject
 
@@ -392,7 +394,19 @@ def _error(reported: object, data: bytes) -> AnswerError:
     return AnswerError(str(message or reported)[:LONGEST_MESSAGE], status, is_clients=clients, body=body)
 
 
-def blames_engine(body: bytes, asked: bytes = b"") -> bool:
+def result_of(error: AnswerError, *, has_content: bool, asked: bytes = b"") -> Result:
+    """Return the result of an answer of status 200 to the request `asked` that holds an error."""
+    if is_engines(error, asked):
+        return "failed_after_content" if has_content else "failed_before_content"
+    return verdict.of_error(error, has_content=has_content)
+
+
+def is_engines(error: AnswerError, asked: bytes = b"") -> bool:
+    """Return whether an error whose code blames the request blames the engine in its own words."""
+    return error.is_clients and blames_engine(error.body, asked)
+
+
+def blames_engine(body: bytes, asked: bytes) -> bool:
     """Return whether an engine blames itself when it refuses a request. Words that also occur in the request, `asked`,
     do not count, because engines quote it."""
     event = said(body)

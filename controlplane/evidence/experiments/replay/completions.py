@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from controlplane.evidence.experiments.replay.client import ReplayAnswer
 from router.contract.answer import answers
-from router.contract.answer.verdict import VERDICTS, of_error, of_routers_answer
+from router.contract.answer.verdict import VERDICTS, of_routers_answer
 from router.contract.values.json_value import JsonObject
 
 PATH = "/v1/completions"
@@ -69,7 +69,7 @@ def ending_of(answer: ReplayAnswer) -> RequestEnding:
         return RequestEnding("error" if label == "ok" else label, error=f"{answer.status} {error_text(tail)}".strip())
     end = answers.ending(tail)
     if end.error is not None:
-        result = of_error(end.error, has_content=bool(answer.first_at))
+        result = answers.result_of(end.error, has_content=bool(answer.first_at))
         return RequestEnding(VERDICTS[result].label, error=end.error.message)
     if not end.is_over:
         return RequestEnding("error", error="the stream ended without [DONE]")

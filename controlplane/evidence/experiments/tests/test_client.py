@@ -56,6 +56,14 @@ async def test_an_error_status_reports_its_message(what, outcome, error):
     assert (ending.outcome, ending.error) == (outcome, error)
 
 
+@pytest.mark.parametrize(("message", "outcome"), [("too long", "client_error"), ("CUDA error: no", "error")])
+@pytest.mark.parametrize("first_at", [0.0, 1.0])
+def test_an_error_in_the_stream_that_blames_the_engine_is_the_engines(message, outcome, first_at):
+    event = orjson.dumps({"error": {"message": message, "code": 400}})
+    answer = ReplayAnswer(0.0, 200, first_at=first_at, tail=bytearray(b"data: %b\n\ndata: [DONE]\n\n" % event))
+    assert completions.ending_of(answer).outcome == outcome
+
+
 async def test_a_stream_that_breaks_off_is_not_an_answer():
     async with fake_engine(behaviour=lambda number, sent: "cut") as engine:
         client = ReplayClient(engine.url)

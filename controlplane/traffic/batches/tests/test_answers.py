@@ -52,6 +52,7 @@ def test_an_answer_without_its_values_is_tried_again(path: str) -> None:
     [
         ({"error": {"message": "EngineCore died", "code": 500}}, "EngineCore died"),
         ({"error": "out of memory"}, "out of memory"),
+        ({"error": {"message": "CUDA error: no", "code": 400}}, "CUDA error"),
         ({"error": {}}, "no field of an answer"),
         ({"object": "error", "message": "no", "code": 500}, "no"),
         ({"object": "response", "status": "failed", "error": None}, "the response failed"),
