@@ -24,6 +24,8 @@ _OF_SGLANG = (
         for name in ("EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP")
     ),
 )
+# Fields of the same page that are set where prompts differ from what the tokenizer's folder implies
+_OTHER_PROMPTS = ("chat_template", "completion_template", "hf_chat_template_name", "default_chat_template_kwargs")
 
 
 def half_of(server: str, about: object) -> str:
@@ -60,6 +62,7 @@ def lacking(server: str, about: object, *, events: bool, ranks: int = 0, uncache
     known = about if server == "sglang" and isinstance(about, Mapping) else {}
     found = [UNCACHED[server]] if uncached else []
     found += [flag for field, value, flag in _OF_SGLANG if known.get(field) == value]
+    found += [f"a start without --{field.replace('_', '-')}" for field in _OTHER_PROMPTS if known.get(field)]
     if ranks:
         return (f"data_parallel_size: {ranks}", *found)
     return tuple(found if events else [OF_TRTLLM if server == "trtllm" else EVENTS, *found])
