@@ -1,15 +1,19 @@
 """The structs, names and paths that the newest engines publish, compared with those that Weir reads."""
 
+import __future__
+
 import ast
 import asyncio
 import re
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Optional
 
+import jinja2
 import msgpack
 import pytest
 import zmq
@@ -40,6 +44,7 @@ from router.tests.engines.servers import SERVERS
 from router.tests.kv_events.encode_published import ENGINES, TOKENS, batch
 from router.tests.ports import free_ports
 from router.tests.test_exact_index import until
+from router.tokenize.template_source import environment, wants_parts
 from router.tokenize.tokenizer import packed
 
 contracts = pytest.mark.contracts
@@ -84,7 +89,7 @@ def functions(engine: str, path: str, *wanted: str) -> dict[str, Any]:
     for node in found:
         node.decorator_list = []
     made: dict[str, Any] = {"Optional": Optional}
-    exec(compile(ast.Module(found, []), path, "exec"), made)
+    exec(compile(ast.Module(found, []), path, "exec", flags=__future__.annotations.compiler_flag), made)
     return made
 
 
@@ -364,6 +369,41 @@ def test_sglang_takes_every_option_that_its_kind_writes() -> None:
     assert [name for name in ROOM if f"    {name}: Optional[" not in requests] == []
     config = event_settings()
     assert {"publisher", "endpoint", "replay_endpoint", "bind", "topic"} <= config
+
+
+LISTS = {  # by the expression that a template loops over
+    "messages": "{% set ns = namespace(first=messages[0]) %}",
+    "kept": "{% set kept = messages[1:] %}",
+    "b": "{% set ns = namespace(rest=messages) %}{% set b = ns.rest %}",
+    "ns.all": "{% set a = messages %}{% set ns = namespace(all=a | list) %}",
+    "ns.rest": "{% set ns = namespace() %}{% set ns.rest = messages[1:] %}",
+    "ns.some": "{% set ns = namespace(some=[]) %}{% set ns.some = ns.some + messages %}",
+    "one": "{% set one, two = messages, 1 %}",
+}
+LOOPS = ("{{ m.content }}", "{% for p in m['content'] | list %}{% endfor %}", "{% for k, v in m.content %}{% endfor %}")
+LOOPS += ("{% set content = m.content %}{% for p in content %}{% endfor %}", "{{ said(m.content) }}")
+
+
+@contracts
+def test_vllm_gives_parts_of_content_to_the_templates_that_are_known_to_get_them() -> None:
+    path = "vllm/renderers/hf.py"
+    under = ast.parse(sources("vllm", path)[path])
+    wanted = [node.name for node in under.body if isinstance(node, ast.FunctionDef) and node.name.startswith("_i")]
+    vllm = functions("vllm", path, *wanted, "_attr_dotted_name")
+    vllm.update(jinja2=jinja2, deque=deque)
+    found = set()
+    for name, kept in LISTS.items():
+        for loop in LOOPS:
+            source = f"{{% macro said(x) %}}{{% for p in x %}}{{% endfor %}}{{% endmacro %}}{kept}"
+            source += f"{{% for m in {name} %}}{loop}{{% endfor %}}"
+            try:
+                in_parts = any(True for _ in vllm["_iter_nodes_assign_content_item"](environment().parse(source)))
+            except AssertionError:  # it gives up
+                in_parts = False
+            ours = wants_parts(source)
+            assert in_parts in ours, source
+            found.add((in_parts, len(ours)))
+    assert found == {(False, 1), (True, 1), (True, 2)}
 
 
 @contracts
