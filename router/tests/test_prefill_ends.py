@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -155,7 +156,12 @@ async def test_the_first_content_ends_the_prefill_for_everything_that_measures_i
     await split(w, 1.0)
     at = w.router.pools.get("demo").endpoints["demo-0"]
     seen: list[tuple[int, bool]] = []
-    loads = lambda: (at.decodes, at.prefill_tokens > 0)  # noqa: E731
+    guard = w.router.recorder.delivery(w.router.pools.get("demo"))
+
+    def loads() -> tuple[int, bool]:
+        guard.look(time.perf_counter())
+        return at.decodes, at.prefill_tokens > 0
+
     w.engines[0].behaviour = slow(before, [content, *ENDS[path]], seen, loads)
     body = {"model": "llama", "stream": True, **BODIES[path]}
     response = await w.client.post(path, json=body, headers=SAMPLED)
@@ -165,7 +171,8 @@ async def test_the_first_content_ends_the_prefill_for_everything_that_measures_i
 
     ttft_s, least_s = receipt["ttft_ms"] / 1000, (len(before) - 0.5) * PAUSE_S
     assert ttft_s > receipt["first_byte_ms"] / 1000 + least_s
-    (cell,) = w.router.recorder.deliveries["demo"].read("candidate", receipt["class"]).values()
+    assert receipt["ttft_ms"] + 2 * receipt["tpot_ms"] <= receipt["e2e_ms"] + 1
+    (cell,) = guard.read("candidate", receipt["class"]).values()
     assert (cell.ttft.n, math.exp(cell.ttft.y)) == (1, pytest.approx(receipt["ttft_ms"], rel=0.01))
     assert learned == [(TOKENS, 0, pytest.approx(ttft_s, rel=0.2))]
     assert learned[0][2] > least_s
