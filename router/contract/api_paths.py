@@ -90,7 +90,8 @@ API_PATHS: tuple[ApiPath, ...] = (
     *_routed("/v1/images/edits", "/v1/images/variations", media=True, takes_files=True),
     *_routed("/v1/audio/speech", "/v1/images/generations", media=True),
     *_own("/v1/models", "/v1/models/{model...}", "/version"),
-    *_own("/health", "/ping", behind_gateway=BehindGateway.ANY),
+    *_own("/health", behind_gateway=BehindGateway.ANY),
+    ApiPath("/ping", Handling.OWN, (*_PAGE, "POST"), behind_gateway=BehindGateway.ANY),  # vLLM's for SageMaker
     *_own("/healthz", "/metrics", "/receipts", "/receipts/{id}", behind_gateway=BehindGateway.REFUSED),
     *(
         ApiPath(path, handling, methods, behind_gateway=BehindGateway.REFUSED)
