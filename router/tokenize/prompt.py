@@ -116,7 +116,8 @@ def with_usage(body: bytes, document: JsonObject) -> bytes:
         start = body.index(b"{") + 1
         return b"%b%b%b" % (body[:start], _ASKS_USAGE, body[start:])
     options = document["stream_options"]
-    given = options if isinstance(options, dict) else {}
+    given = {**options} if isinstance(options, dict) else {}
+    given.pop("continuous_usage_stats", None)  # without `include_usage`, engines ignore it
     try:
         return orjson.dumps({**document, "stream_options": {**given, "include_usage": True}})
     except orjson.JSONEncodeError:
