@@ -119,7 +119,7 @@ class ShownVersion:
 def history(pool: Pool, limit: int = 10) -> list[ShownVersion]:
     """Return the versions, newest first, each with its changes."""
     rows = list(pool.versions.all()[: limit + 1])
-    pairs = zip(rows, [*rows[1:], None], strict=True)
+    pairs = zip(rows, [*rows[1:], None], strict=False)  # a pool of an experiment has no version
     return [ShownVersion(row, _diff(before, row), row is rows[0]) for row, before in pairs][:limit]
 
 

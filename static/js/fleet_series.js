@@ -41,7 +41,9 @@ function draw({ at, until, bin_s, load, ttft, kv_limit, limits, events }) {
     chart.update(at, columns, events ?? [], until - seconds, until, drawnLimits[chart.key] ?? undefined);
     const lines = chart.timeline.lines();
     const none = lines.every(({ values }) => values.every((value) => value == null));
-    figure.querySelector('[data-part="latest"]').textContent = none ? "no data" : lines.length === 1 ? chart.timeline.quantity.write(lines[0].values.at(-1)) : "";
+    // The sample of an instance is beside its charts, with its age; the last point of a chart is a mean of some seconds.
+    const alone = of !== "instance" && lines.length === 1;
+    figure.querySelector('[data-part="latest"]').textContent = none ? "no data" : alone ? chart.timeline.quantity.write(lines[0].values.at(-1)) : "";
   }
 }
 

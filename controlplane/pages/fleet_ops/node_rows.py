@@ -14,6 +14,7 @@ from fleet.kinds.resources import Inventory, NodeGpu
 from fleet.models import Instance, Node
 from fleet.snapshot import node_views
 from router.contract.redis.sample import InstanceSample
+from router.contract.redis.staleness import NODE_GONE_S
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,9 @@ def _use_on_node(instance: Instance) -> str:
     node = Node.objects.filter(name=instance.node).first()
     if node is None:
         return ""
+    silent_s = nodes.age_s(node)
+    if silent_s is None or silent_s > NODE_GONE_S:
+        return "not reported: its node is silent"
     own = use_of(gpu for gpu in node.resources.gpus or () if gpu.number in instance.gpus)
     return own or f"not reported: {node.resources.gpus_why or 'its node knows no GPU with this number'}"
 

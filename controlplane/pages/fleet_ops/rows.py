@@ -33,7 +33,7 @@ from router.contract.redis import redis_keys
 from router.contract.redis.fleet_status import ScalingAdvice
 from router.contract.redis.published import PolicyValue
 from router.contract.redis.sample import InstanceSample
-from router.contract.redis.staleness import SAMPLE_STALE_S
+from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_STALE_S
 
 log = logging.getLogger(__name__)
 _RESTING = (State.STOPPED, State.FAILED, State.STARTING)
@@ -64,6 +64,11 @@ class InstanceRow:
     @property
     def beside(self) -> str:
         return self.reason if self.last_known else beside(self.status, self.reason)
+
+    @property
+    def recent_sample(self) -> InstanceSample | None:
+        """Return the sample if it is recent enough to say what happens now."""
+        return self.sample if self.age_s is not None and self.age_s <= SAMPLE_OFFLINE_S else None
 
     @property
     def kv_limit_percent(self) -> int:
@@ -130,7 +135,9 @@ class PoolRow:
     def empty_text(self) -> str:
         if self.at_zero:
             return "At zero: the next request wakes it."
-        return "Declared with 0 replicas." if self.source is None else "Its source has listed no engine yet."
+        if self.source is not None:
+            return "Its source has listed no engine yet."
+        return "None has been created yet." if self.desired.replicas else "Declared with 0 replicas."
 
     @property
     def at_zero(self) -> bool:

@@ -48,7 +48,7 @@ def node_page(request: HttpRequest, name: str) -> HttpResponse:
         charts=charts(request, "node", name, one_pool=len({one.pool_id for one in row.instances}) == 1),
         row=row,
         instances=instances,
-        simulated_gpus=simulated_use(each.sample for each in instances),
+        simulated_gpus=simulated_use(each.recent_sample for each in instances),
         verbs=_verbs(row.node),
         events=selectors.node_events(name, EVENTS),
         not_forgettable="" if row.reports else forgetting.why_not(row.node, timezone.now()),

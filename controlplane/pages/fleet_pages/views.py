@@ -235,7 +235,7 @@ def instance_page(request: HttpRequest, name: str) -> HttpResponse:
         lines=selectors.last_log_lines(instance, LOG_LINES),
         verbs=group_verbs(row, group),
         facts=_facts(instance),
-        gpu_use=gpu_use_of(instance, row.sample),
+        gpu_use=gpu_use_of(instance, row.recent_sample),
         elsewhere=_runs_elsewhere(instance),
     )
 

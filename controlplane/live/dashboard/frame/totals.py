@@ -6,6 +6,7 @@ from math import exp
 
 from controlplane.live.dashboard.frame.types import ALL_POOLS, Classes, Columns, PoolTotals
 from fleet.systems.prices import per_million
+from router.contract.redis.staleness import SAMPLE_OFFLINE_S
 
 AVERAGE_S = 30.0  # time constant of the figures per GPU and per token; single seconds vary by half
 
@@ -41,11 +42,13 @@ def of_pools(pools: Sequence[str], instances: Columns, classes: Mapping[str, Cla
 
 def _totals(pools: Sequence[str], instances: Columns, classes: Mapping[str, Classes]) -> PoolTotals:
     places = [i for i, pool in enumerate(instances["pool"]) if pool in pools]
+    counted = [i for i in places if _is_counted(instances["age_s"][i], last_known=instances["last_known"][i])]
 
     def column(name: str) -> list[float | None]:
-        return [instances[name][i] for i in places]
+        return [instances[name][i] for i in counted]
 
-    per_gpu, per_million_tokens = economics(column("tokens_s"), column("gpus"), column("dollars_h"))
+    owned = ([instances[name][i] for i in places] for name in ("gpus", "dollars_h"))
+    per_gpu, per_million_tokens = economics(column("tokens_s"), *owned)
     windows = [window for pool in pools for window in classes[pool].values() if window is not None]
     return {
         "rate": _sum([window["rate"] for window in windows]),
@@ -57,8 +60,14 @@ def _totals(pools: Sequence[str], instances: Columns, classes: Mapping[str, Clas
         "gpu_use": _mean(column("gpu_use")),
         "gpu_memory": _mean(column("gpu_memory")),
         "gpu_power_w": _sum(column("gpu_power_w")),
-        "gpu_simulated": _mean(column("gpu_simulated")),
+        "gpu_simulated": _mean(column("gpu_simulated"), None),
     }
+
+
+def _is_counted(age_s: float | None, *, last_known: bool) -> bool:
+    """Return whether a sum includes an instance: not if its own samples have stopped, while those of its node
+    arrive."""
+    return age_s is None or age_s <= SAMPLE_OFFLINE_S or last_known
 
 
 def averaged(totals: dict[str, PoolTotals], before: Mapping[str, PoolTotals], passed_s: float) -> dict[str, PoolTotals]:
@@ -89,9 +98,12 @@ def economics(
     return (tokens / count, per_million(dollars, tokens)) if count and tokens else (None, None)
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def _mean(values: Sequence[float | None], digits: int | None = 3) -> float | None:
     known = [value for value in values if value is not None]
-    return round(sum(known) / len(known), 3) if known else None
+    if not known:
+        return None
+    mean = sum(known) / len(known)
+    return mean if digits is None else round(mean, digits)
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

@@ -45,6 +45,8 @@ def test_the_shown_figures_follow_those_of_each_second_slowly() -> None:
             "gpus": [2],
             "dollars_h": [10.0],
             "running": [0],
+            "age_s": [0],
+            "last_known": [False],
             **{key: [0] for key in ("waiting", "gpu_use", "gpu_memory", "gpu_power_w", "gpu_simulated")},
         }
 

@@ -96,6 +96,11 @@ def test_simulated_gpus_are_told_from_measured_ones() -> None:
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet(*map(instance, samples))}, samples=samples))
     assert frame["instances"]["gpu_simulated"] == [True, False, None, None]
     assert frame["totals"]["demo"]["gpu_simulated"] == 0.5
+    samples = {
+        f"demo-{i}": {**sample(gpu={"power_w": 200.0, "simulated": i > 0}), "id": f"demo-{i}"} for i in range(3_000)
+    }
+    frame = build_frame(NOW, Inputs(fleets={"demo": fleet(*map(instance, samples))}, samples=samples))
+    assert 0.999 < frame["totals"]["demo"]["gpu_simulated"] < 1  # one is measured
 
 
 def test_instances_are_sorted_by_pool_and_by_number_not_by_text() -> None:
@@ -159,6 +164,7 @@ def test_an_instance_is_stale_or_offline_only_while_others_of_its_node_report(
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet(*there, elsewhere)}, samples=samples))
     shown = [frame["instances"][column][0] for column in ("status", "reason", "last_known")]
     assert shown == [status, reason, last_known]
+    assert frame["totals"]["demo"]["running"] == (6 if last_known or age <= 15 else 4)
 
 
 def under(limit: object) -> dict[str, Any]:

@@ -1,6 +1,9 @@
 """The use of an instance's GPUs is shown with its source, and an unknown one with the reason."""
 
+import datetime as dt
+
 import pytest
+from django.utils import timezone
 
 from controlplane.pages.fleet_ops.node_rows import gpu_use_of, simulated_use
 from fleet.models import Instance, Node
@@ -28,8 +31,10 @@ def test_unreported_gpus_say_why() -> None:
     there = Instance(name="chat-0", node="gpu-1", gpus=[1])
     assert gpu_use_of(there, None) == "not reported"
     inventory = {"gpus": None, "gpus_why": "nvidia-ml-py is not installed"}
-    node = Node.objects.create(name="gpu-1", inventory=inventory)
+    node = Node.objects.create(name="gpu-1", inventory=inventory, last_seen=timezone.now())
     assert gpu_use_of(there, None) == "not reported: nvidia-ml-py is not installed"
     gpu = {"number": 1, "name": "H200", "memory_bytes": 2**31, "memory_used_bytes": 2**30, "use": 0.5, "power_w": 412}
     Node.objects.filter(pk=node.pk).update(inventory={"gpus": [gpu]})
     assert gpu_use_of(there, None) == "1: 50 %, 1.0 of 2.0 GiB, 412 W"
+    Node.objects.filter(pk=node.pk).update(last_seen=timezone.now() - dt.timedelta(seconds=31))
+    assert gpu_use_of(there, None) == "not reported: its node is silent"

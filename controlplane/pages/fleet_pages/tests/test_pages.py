@@ -36,6 +36,8 @@ def test_the_fleet_page_shows_health_and_whether_it_is_as_declared_separately(vi
     assert "Health 1 of 2 ready" in said
     assert "Desired state 1 not created yet" in said
     assert "2 instances: 1 stopped 1 ready" in said
+    Instance.objects.all().delete()
+    assert all("None has been created yet." in text_of(viewer.get(path)) for path in ("/fleet/", "/fleet/pools/p/"))
 
 
 def test_the_instance_table_shows_the_figures_of_the_latest_sample(viewer: Client, fleet: World) -> None:
@@ -105,6 +107,7 @@ def test_an_instance_page_shows_what_its_kind_reports(viewer: Client) -> None:
     said = text_of(viewer.get("/fleet/instances/r1-1/"))
     assert "DWDP rank 1 of 4 in group 0 Experts held 64–127 of 256 in a layer Experts copied 0–63 from rank 0," in said
     assert "DWDP" not in text_of(viewer.get("/fleet/instances/r1-4/"))
+    assert viewer.get("/fleet/pools/r1/").status_code == 200  # it has no version, as a pool of an experiment
     Instance.objects.filter(name="r1-1").update(config={"kind": "gone", "engine": {}})
     assert "DWDP" not in text_of(viewer.get("/fleet/instances/r1-1/"))
 

@@ -197,6 +197,9 @@ def test_charts_show_the_load_over_the_ranges_of_live_and_open_the_requests_behi
     expect(chart("running")).to_have_attribute("aria-label", re.compile(r"latest running \d+$"))
     expect(chart("hits")).to_have_attribute("aria-label", re.compile(r"latest hits \d+ %$"))
     expect(chart("ttft")).to_have_attribute("aria-label", re.compile(r"TTFT p90 of the pool .* latest warm [\d.]+ m?s"))
+    beside_sample = "instances" in path  # the panel of the sample has its figures and their age
+    latest = page.locator("[data-chart=waiting] [data-part=latest]")
+    expect(latest).to_have_text("" if beside_sample else re.compile(r"^\d"))
     page.click("[data-range='900']")
     expect(chart("kv")).to_have_attribute("aria-label", re.compile("over 15 min"))
     expect(page).to_have_url(re.compile("range=900"))
