@@ -119,7 +119,12 @@ class Acknowledgement:
 
     @property
     def current(self) -> int:
-        return self.routers - len({r.router for r in self.behind})
+        return len(self.up_to_date)
+
+    @property
+    def up_to_date(self) -> frozenset[str]:
+        """Return the routers that run the version in all their pools."""
+        return frozenset({r.router for r in self.running} - {r.router for r in self.behind})
 
 
 def acknowledgement(number: int, running: Callable[[], Iterable[RouterVersion]]) -> Acknowledgement:

@@ -16,7 +16,7 @@ from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
 from controlplane.people.permissions import can_administer
 from controlplane.traffic.policies import publication, selectors, services, versions
-from controlplane.traffic.policies.drafts.editor import pretty, sections, shown
+from controlplane.traffic.policies.drafts.editor import named_value, pretty, sections
 from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.metrics import policy_metrics
 from controlplane.traffic.policies.models import Direct, Policy, PolicyVersion
@@ -47,7 +47,8 @@ class ShownChange:
 
 def changes(old: JsonObject, new: JsonObject) -> list[ShownChange]:
     return [
-        ShownChange(change, shown(change.old, change.unit), shown(change.new, change.unit)) for change in diff(old, new)
+        ShownChange(change, *(named_value(change.path, value, change.unit) for value in (change.old, change.new)))
+        for change in diff(old, new)
     ]
 
 
@@ -165,6 +166,7 @@ def version_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
     version, live = selectors.version(policy, number), selectors.live_version(policy)
     before = selectors.before(version)
     scope = scope_of(policy)
+    ack, published = acknowledgement(policy.name, version.number, scope.pools), _just_published(request, version)
     context = {
         "policy": policy,
         "version": version,
@@ -175,8 +177,9 @@ def version_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
         "changes": changes(before.upgraded, version.upgraded) if before else [],
         "raw": pretty(version.document),
         "scope": scope,
-        "ack": acknowledgement(policy.name, version.number, scope.pools),
-        "published": _just_published(request, version),
+        "ack": ack,
+        "published": published,
+        "awaited": [router for router in published.missing if router not in ack.up_to_date] if published else [],
     }
     return render(request, "policies/version.html", context)
 

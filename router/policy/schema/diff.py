@@ -7,7 +7,7 @@ from router.contract.values.fields import is_number
 from router.contract.values.json_value import JsonObject
 from router.policy.schema.document import values_of
 from router.policy.schema.parameters import PARAMETERS, STRATEGY_NAME
-from router.policy.strategies import STRATEGIES
+from router.policy.strategies import STRATEGIES, title_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ def _direction(path: str, old: Any, new: Any, strategy: Any) -> str:
         known = STRATEGIES.get(new) if isinstance(new, str) else None
         return f"another strategy: {known.summary[0].lower()}{known.summary[1:]}" if known else "not a known strategy"
     if old is None:
-        return f"comes with the strategy {strategy}"
+        return f"comes with the strategy {title_of(str(strategy))}"
     if new is None:
-        return f"belonged to the old strategy; {strategy} does not use it"
+        return f"belonged to the old strategy; {title_of(str(strategy))} does not use it"
     if not is_number(old) or not is_number(new) or PARAMETERS[path].kind == "choice":
         return "changed"
     return PARAMETERS[path].up if new > old else PARAMETERS[path].down

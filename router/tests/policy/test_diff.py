@@ -66,10 +66,10 @@ def test_a_change_of_strategy_adds_its_parameters_and_removes_the_old_ones() -> 
     assert changes["strategy.heavy_cache_loss_max"].new is None
     assert (
         changes["strategy.heavy_cache_loss_max"].direction
-        == "belonged to the old strategy; cache_aware does not use it"
+        == "belonged to the old strategy; Cache aware does not use it"
     )
     assert changes["strategy.hit_weight"].old is None
-    assert changes["strategy.hit_weight"].direction == "comes with the strategy cache_aware"
+    assert changes["strategy.hit_weight"].direction == "comes with the strategy Cache aware"
 
 
 def test_a_changed_choice_has_no_direction() -> None:

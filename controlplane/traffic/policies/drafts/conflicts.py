@@ -9,7 +9,7 @@ from django.shortcuts import render
 
 from controlplane.people.audit.differences import differences, flatten
 from controlplane.traffic.policies import selectors
-from controlplane.traffic.policies.drafts.editor import shown
+from controlplane.traffic.policies.drafts.editor import named_value
 from controlplane.traffic.policies.errors import Conflict, Dispute
 from controlplane.traffic.policies.models import Policy
 from router.contract.values.json_value import JsonObject
@@ -30,9 +30,9 @@ def page(request: HttpRequest, policy: Policy, error: Conflict, base: JsonObject
                 "path": field.path,
                 "title": PARAMETERS[field.path].title if field.path in PARAMETERS else field.path,
                 "id": field.path.replace(".", "-"),
-                "base": shown(field.base, _unit(field.path)),
-                "theirs": shown(field.theirs, _unit(field.path)),
-                "mine": shown(field.mine, _unit(field.path)),
+                "base": named_value(field.path, field.base, _unit(field.path)),
+                "theirs": named_value(field.path, field.theirs, _unit(field.path)),
+                "mine": named_value(field.path, field.mine, _unit(field.path)),
                 "suggested": suggestion(field),
             }
             for field in fields

@@ -35,9 +35,9 @@ BASIC = {
 }
 
 
-def _named(path: str, value: Json, unit: str) -> str:
+def named_value(path: str, value: Json, unit: str) -> str:
     """Format a value; strategies by their titles, as in the select."""
-    if path == STRATEGY_NAME.path:
+    if path == STRATEGY_NAME.path and value is not None:
         return title_of(str(value))
     return shown(value, unit)
 
@@ -66,7 +66,7 @@ class PolicyField:
 
     @property
     def default(self) -> str:
-        return _named(self.path, self.parameter.default, self.parameter.unit)
+        return named_value(self.path, self.parameter.default, self.parameter.unit)
 
     @property
     def allowed(self) -> str:
@@ -147,7 +147,7 @@ def sections(
         field = PolicyField(
             parameter=parameter,
             text=posted.get(path, as_input(value)),
-            live=_named(path, in_force.get(path), parameter.unit),
+            live=named_value(path, in_force.get(path), parameter.unit),
             live_text=as_input(in_force.get(path)),
             error=errors.get(path, ""),
             changed=value != in_force.get(path),

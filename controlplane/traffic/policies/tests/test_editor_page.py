@@ -3,10 +3,11 @@ import re
 
 import pytest
 
-from controlplane.traffic.policies import selectors, services
+from controlplane.traffic.policies import acknowledged, selectors, services
 from controlplane.traffic.policies.drafts.editor import BASIC, sections, strategy_of
 from controlplane.traffic.policies.models import Draft
 from controlplane.traffic.policies.tests.conftest import ADA, OTTO, WHY, edit, published
+from router.contract.redis import redis_keys
 from router.policy.schema import document as documents
 from router.policy.schema.document import parameters_of
 
@@ -226,14 +227,19 @@ def test_the_review_shows_descriptions_of_changed_fields_and_the_scope(form, pol
     assert ">Publish v2</button>" in content
 
 
-def test_publishing_leads_to_the_version_with_its_acknowledgements(policy, pool, otto, otto_client, routers):
+def test_publishing_leads_to_the_version_with_its_acknowledgements(
+    policy, pool, otto, otto_client, routers, live_redis, monkeypatch
+):
+    monkeypatch.setattr(acknowledged, "WAIT_S", 0.2)
     routers("router-1")
-    routers("router-2")
+    routers("router-2", answers=False)
     etag = edit(policy, heavy_new_tokens=9000)
-    answer = otto_client.post(f"{DRAFT}/publish", {"etag": etag, "reason": WHY}, follow=True)
-    content = answer.content.decode()
-    assert "default v2 is published: 2/2 routers, " in content
+    answer = otto_client.post(f"{DRAFT}/publish", {"etag": etag, "reason": WHY})
+    live_redis.zrem(redis_keys.ROUTERS, "router-2")  # it ends before the page is shown
+    content = otto_client.get(answer.headers["Location"]).content.decode()
+    assert "default v2 is published: 1/2 routers, " in content
     assert "router-1 runs it after" in content
+    assert "router-2 has not acknowledged it" in content
     assert "is published" not in otto_client.get("/policies/default/versions/2/").content.decode()
 
 
