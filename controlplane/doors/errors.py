@@ -90,8 +90,12 @@ def uncomputed(request: HttpRequest, exception: Exception) -> HttpResponse | Non
     if type(exception) not in UNCOMPUTED:
         return None
     status, title, advice = UNCOMPUTED[type(exception)]
-    said = capfirst(str(exception))
-    return _standalone("errors/_standalone.html", request, status, title=title, said=f"{said}. {advice}".strip())
+    asks_again = status == 429 and request.method == "GET"
+    said = f"{capfirst(str(exception))}. {'This page asks again by itself.' if asks_again else advice}".strip()
+    page = _standalone("errors/_standalone.html", request, status, title=title, said=said)
+    if asks_again:
+        page.headers["Refresh"] = str(retry_after(status))
+    return page
 
 
 def _standalone(template: str, request: HttpRequest, status: int, **more: str) -> HttpResponse:

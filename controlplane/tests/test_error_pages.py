@@ -59,8 +59,9 @@ def busy(monkeypatch):
 @pytest.mark.parametrize("path", ["/systems/tutti/", "/systems/neuron/figures/"])
 def test_a_page_that_asks_for_too_much_at_once_says_so_and_when_to_come_back(quiet, busy, path):
     answer = quiet.get(path)
-    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "5")
+    assert (answer.status_code, answer.headers["Retry-After"], answer.headers["Refresh"]) == (429, "5", "5")
     assert b"3 computations of yours run or wait already" in answer.content
+    assert b"This page asks again by itself." in answer.content
 
 
 @pytest.fixture

@@ -166,7 +166,8 @@ function take(message) {
     if (!settings.window) { series.push(message.frame); heatData.push(message.frame, settings.sampleStaleS); }
   }
   if (!paused || message.type === "snapshot") ({ frame, stamp } = newest);
-  if (!paused) renderSoon();
+  if (paused) frameBanners(newest.frame.banners); // a pause holds the figures, not the news of what is down
+  else renderSoon();
 }
 
 function grow(seconds) {

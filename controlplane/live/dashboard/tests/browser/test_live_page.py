@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from controlplane.base.schedule import reports
 from controlplane.common import figures
 from controlplane.live.dashboard.frame import slo
 from controlplane.live.dashboard.tests.browser.conftest import LAYOUT_SHIFT, RunningFleet, write_delivery
+from controlplane.live.dashboard.tests.browser.test_silences import REFUSED
 from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.testing_browser import Web, ended
+from router.contract.redis import codec, redis_keys
 
 pytestmark = pytest.mark.browser
 
@@ -353,6 +356,8 @@ def test_pausing_freezes_the_figures_and_counts_the_missed_frames(running: Runni
         page.wait_for_function("([node, drawn]) => node.toDataURL() !== drawn", arg=[chart.element_handle(), drawn])
     page.locator("#pause").hover()
     page.wait_for_function("([node, drawn]) => node.toDataURL() === drawn", arg=[heavy.element_handle(), before[0]])
+    running.fleet.client.hset(redis_keys.STEPS, reports.LEASE, codec.encode(REFUSED))
+    expect(page.locator("#banners")).to_contain_text("The database is read-only")
     page.click("#pause")
     expect(page.locator('[data-id="demo-1"]')).to_have_attribute("data-status", "saturated")
 
