@@ -47,7 +47,11 @@ class ShownChange:
 
 def changes(old: JsonObject, new: JsonObject) -> list[ShownChange]:
     return [
-        ShownChange(change, *(named_value(change.path, value, change.unit) for value in (change.old, change.new)))
+        ShownChange(
+            change,
+            named_value(change.path, change.old, change.unit),
+            named_value(change.path, change.new, change.unit),
+        )
         for change in diff(old, new)
     ]
 
