@@ -1,4 +1,4 @@
-"""A producer process that runs beside the computing process, if there is a second processor."""
+"""A process that produces values beside the computing process, if there is a second processor."""
 
 import contextlib
 import os
@@ -16,8 +16,8 @@ callers: list[Connection] = []  # in a computing subprocess (fleet/subprocess.py
 
 def beside(values: Callable[[], Iterator[V]], waiting: Callable[[], None]) -> Iterator[V]:
     """Yield the values in order. In a computing subprocess, a forked process produces them from this call on, and
-    `waiting` is called repeatedly until the next one arrives; elsewhere each value is produced on demand.
-    Raise RuntimeError with the text of an error in the forked process, EOFError if it was killed.
+    `waiting` is called repeatedly until the next one arrives; elsewhere each value is produced on demand. Raise
+    RuntimeError with the text of an error in the forked process, EOFError if it was killed.
     """
     if not callers or len(os.sched_getaffinity(0)) < 2:
         return values()
@@ -31,7 +31,7 @@ def beside(values: Callable[[], Iterator[V]], waiting: Callable[[], None]) -> It
 def find(values: Callable[[], Iterator[V]], pipe: Connection) -> None:
     """Send the values from the forked process."""
     for caller in callers:
-        caller.close()  # closed here, so that the caller notices when the parent dies
+        caller.close()  # closed here, so that the caller notices when the parent ends
     with contextlib.suppress(*GONE):
         try:
             for value in values():

@@ -1,4 +1,5 @@
-"""Numbers in sentences: 1 instance, 2,000 instances, 51 %. Pure; static/js/format.js formats alike."""
+"""Formats numbers in sentences: 1 instance, 2,000 instances, 51 %. Pure; static/js/format.js formats them in the same
+way."""
 
 import math
 from collections.abc import Iterable
@@ -38,7 +39,7 @@ def decimals_apart(value: float, limits: Iterable[float | None], least: int) -> 
 
 
 def times(ratio: float, *limits: float | None) -> str:
-    """Format a ratio, as in 1.04×, so that it differs from the limits beside it."""
+    """Format a ratio, such as 1.04×, so that it differs from the limits beside it."""
     return f"{ratio:.{decimals_apart(ratio, limits, 2)}f}×"
 
 

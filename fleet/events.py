@@ -16,7 +16,7 @@ from router.contract.redis.fleet_status import FleetEvent
 from router.contract.values.secret_text import masked
 
 EVENTS_KEPT = 1_000  # entries kept on the ticker
-# Routine steps of starts, drains and stops; the ticker shows only what triggered them and what failed.
+# Routine steps of starts, drains and stops; the ticker shows only their triggers and failures.
 ROUTINE = frozenset(
     {"created", "retire", "keep", "deleted"}
     | {State.STARTING, State.LOADING, State.DRAINING, State.STOPPING, State.STOPPED, State.READY}
@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 
 def move(instance: Instance, to: State, reason: str, *, actor: str = "", **fields: Any) -> bool:
-    """Move by a conditional UPDATE, so that only one of two concurrent attempts succeeds. Return False if the row no
-    longer has the caller's state and epoch."""
+    """Change the state by a conditional UPDATE, so that only one of two concurrent attempts succeeds. Return False if
+    the row no longer has the caller's state and epoch."""
     was, before, now, reason = instance.state, instance.since, timezone.now(), masked(reason)
     changes: Changes = {"state": to, "reason": reason, "since": now, **fields}
     claimed = Instance.objects.filter(pk=instance.pk, state=instance.state, epoch=instance.epoch).update(**changes)
@@ -49,8 +49,8 @@ def record(
     *,
     announced: bool = False,
 ) -> InstanceEvent:
-    """Record an event. `seconds` is the duration of the state or change that it ends. `announced` puts it on the
-    ticker although it is routine."""
+    """Record an event. `seconds` is the duration of the state or change that it ends. With `announced`, even a routine
+    event appears on the ticker."""
     event = _recorded(
         kind, text, actor, reason, seconds, instance=instance.name, pool=instance.pool.name, epoch=instance.epoch
     )

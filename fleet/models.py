@@ -1,6 +1,6 @@
 """The desired fleet (Fleet, Pool), the observed one (Node, Instance, Port) and the history of both.
 
-Rows change only on an event; figures that move every second live in Redis (docs/redis.md).
+Rows change only on an event; figures that change every second are in Redis (docs/redis.md).
 """
 
 from typing import Any
@@ -127,7 +127,8 @@ class Pool(models.Model):
 
     @property
     def born(self) -> str:
-        """Return what distinguishes the pool from one of the same name in an earlier database: epochs start over."""
+        """Return a text that distinguishes the pool from one of the same name in an earlier database, where epochs
+        start over."""
         return str(int(self.created_at.timestamp() * 1000))
 
 
@@ -157,7 +158,8 @@ class PoolVersion(models.Model):
 
 
 class InstanceSource(models.Model):
-    """The engines that a pool's source lists (fleet/discovery); they run elsewhere, and come and go by themselves."""
+    """The engines listed by a pool's source (fleet/discovery); they run in another system and may change at any
+    time."""
 
     pool = models.OneToOneField(Pool, on_delete=models.CASCADE, related_name="source")
     engines = models.JSONField(default=list)  # each a fleet.kinds.listed.ListedEngine, from the latest answer
@@ -202,14 +204,15 @@ class Instance(models.Model):
     retired = models.CharField(max_length=300, blank=True)  # why it is being removed
     asleep = models.PositiveSmallIntegerField(null=True, blank=True)  # sleep level once it may be asleep; empty: awake
     sleep_level = models.PositiveSmallIntegerField(default=1)  # level of the next sleep
-    ordered_at = models.DateTimeField(null=True, blank=True)  # when a sleep or wake order without an outcome was given
+    # When a sleep or wake order was given that has no outcome yet
+    ordered_at = models.DateTimeField(null=True, blank=True)
     restart_asked = models.CharField(max_length=300, blank=True)  # actor and reason; cleared by the next start
     restarts = models.PositiveIntegerField(default=0)  # starts after the first
     failures = models.PositiveIntegerField(default=0)  # failures in a row; a stable minute resets them
     next_start_at = models.DateTimeField(null=True, blank=True)  # end of the back-off
     stop_deadline = models.DateTimeField(null=True, blank=True)  # time of the SIGKILL
     started_at = models.DateTimeField(null=True, blank=True)
-    ready_at = models.DateTimeField(null=True, blank=True)  # time when first ready in this epoch
+    ready_at = models.DateTimeField(null=True, blank=True)  # time when it was first ready in this epoch
     last_probe_at = models.DateTimeField(null=True, blank=True)  # last answer before the latest change of state
     kv_blocks = models.PositiveIntegerField(null=True, blank=True)
     block_size = models.PositiveIntegerField(null=True, blank=True)  # tokens per block
@@ -294,7 +297,7 @@ class AdapterHome(models.Model):
     class State(models.TextChoices):
         LOADING = "loading"
         LOADED = "loaded"  # the engine lists it
-        FAILED = "failed"  # loading failed twice: another home is chosen
+        FAILED = "failed"  # loading failed twice, and another home is chosen
         LEAVING = "leaving"
 
     instance = models.ForeignKey(Instance, on_delete=models.CASCADE, related_name="adapters")
@@ -320,7 +323,7 @@ class AdapterHome(models.Model):
 
 
 class AdapterDemand(models.Model):
-    """Homes of an adapter beyond its replicas, added while all its homes were full."""
+    """Homes of an adapter beyond its replicas, added while all of its homes were full."""
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="adapter_demands")
     name = models.CharField(max_length=100)
@@ -336,7 +339,7 @@ class AdapterDemand(models.Model):
 
 
 class InstanceEvent(models.Model):
-    """An event of an instance, a pool or a node. It refers to them by name, so that it outlives their rows."""
+    """An event of an instance, a pool or a node, which it names, so that it outlives their rows."""
 
     instance = models.CharField(max_length=80, blank=True)  # empty: event of a pool or node
     pool = models.CharField(max_length=63, blank=True)  # empty: event of a node

@@ -1,4 +1,4 @@
-"""Describes a calibration for people: its constants, and each load as measured and as fitted. Pure."""
+"""Describes a calibration in words: its constants, and each load as measured and as fitted. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ def changed_since(measured: datetime, measured_hash: str, config_hash: str | Non
 
 
 def describe_constants(constants: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Return (name, value) of each constant. Fixed time and reading the weights are one entry, as a sweep can hardly
-    separate them."""
+    """Return (name, value) of each constant. Fixed time and reading the weights are one entry, because a sweep can
+    hardly separate them."""
     step_ms = (constants["fixed_s"] + constants["weights_s"]) * 1e3
     launch_ms = constants.get("launch_s", 0.0) * 1e3
     launched = [("Least step of a prompt of more than 512 tokens", f"{launch_ms:.3g} ms")] if launch_ms else []
@@ -57,7 +57,7 @@ def describe_constants(constants: Mapping[str, float]) -> list[tuple[str, str]]:
 
 
 def describe_load(between: Mapping[str, Sequence[int]]) -> list[tuple[str, str]]:
-    """Return (name, value) of the load that a fit to traffic saw, as stored."""
+    """Return (name, value) of the load to which a fit to traffic was made, as stored."""
     names = {"in_flight": "Calibrated for requests at once", "new_tokens": "Calibrated for new tokens in a prompt"}
     return [(name, "{:,} to {:,}".format(*between[key])) for key, name in names.items() if key in between]
 

@@ -1,4 +1,4 @@
-"""Facts that an engine reports: its KV capacity, longest request, scheduling, running requests and time scale."""
+"""Facts reported by an engine: its KV capacity, longest request, scheduling, running requests and time scale."""
 
 import asyncio
 import re
@@ -24,7 +24,7 @@ _SCALE = re.compile(rb"^weir_sim_time_scale(?:\{[^}\n]*\})? ([0-9.e+-]+)$", re.M
 class EngineFacts:
     """Facts that an engine reports; None: not reported."""
 
-    window: int | None  # most tokens of prompt and answer together
+    window: int | None  # largest number of tokens of prompt and answer together
     kv_blocks: int | None
     block_size: int | None  # tokens per block
 

@@ -31,7 +31,7 @@ EXPERT_SHARES = [2.0 ** (-power / 2) for power in range(2, 14)]  # 1/2 to 1/90
 GOLDEN = (math.sqrt(5) - 1) / 2
 NARROWER = 24  # golden-section steps on the knee's interval
 REWEIGHTED = 3  # rounds of reweighting
-LEAST_SPREAD = 0.02  # relative error up to which differences count as noise
+LEAST_SPREAD = 0.02  # relative error below which differences count as noise
 LEAST_POINTS = 4
 
 Row = tuple[list[float], float]  # (factor of each constant, measured seconds)
@@ -67,8 +67,8 @@ class Fitted:
 
 
 def fit(points: Sequence[CalibrationPoint], chunk_tokens: int, *, experts: bool = False) -> Fitted:
-    """Fit the constants. `chunk_tokens`: the engine's max_num_batched_tokens; `experts`: True for a mixture of experts.
-    Raise TooFewPoints."""
+    """Fit the constants. `chunk_tokens` is the engine's max_num_batched_tokens; `experts` is True for a mixture of
+    experts. Raise TooFewPoints."""
     lengths = {point.prompt_tokens for point in points if point.ttft_s is not None}
     if len(points) < LEAST_POINTS or len(lengths) < 2 or not any(point.tpot_s for point in points):
         raise TooFewPoints(f"{len(points)} points of {len(lengths)} prompt lengths: too few for a fit; allow more time")
@@ -91,7 +91,7 @@ def _best_share(points: Sequence[CalibrationPoint], chunk_tokens: int) -> Fitted
 
 
 def _launching(point: CalibrationPoint, made: Fitted) -> Fitted:
-    """Set the least time of a step whose kernels the host launches to the time of this prompt's step."""
+    """Set the shortest time of a step whose kernels the host launches to the time of this prompt's step."""
     return replace(made, law=replace(made.law, launch_s=max(0.0, (point.ttft_s or 0.0) - made.api_s)))
 
 
@@ -108,8 +108,8 @@ def fit_rows(
     importance: Sequence[float] | None = None,
     share: float = 0.0,
 ) -> tuple[float, Law]:
-    """Return (time in the API, law) for the rows at the best knee. `weights` are the rows' weights until outliers
-    are known; `share` is the share of the experts that a token uses, 0 without experts."""
+    """Return (time in the API, law) for the rows at the best knee. `weights` are the rows' weights until outliers are
+    known; `share` is the share of the experts that a token uses, 0 without experts."""
     for _ in range(REWEIGHTED):
         knee = _best_knee(rows_at, weights)
         rows = rows_at(knee)
@@ -175,7 +175,7 @@ def _constants(rows: Sequence[Row], weights: Sequence[float]) -> list[float]:
 
 
 def _first_weights(points: Sequence[CalibrationPoint]) -> list[float]:
-    """Until outliers are known, give little weight to times per token far below the others, which are measuring
+    """Until outliers are known, give little weight to times per token far below the others: they are measuring
     errors."""
     paces = [point.tpot_s for point in points if point.tpot_s]
     middle = statistics.median(paces)
@@ -188,7 +188,8 @@ def _off(row: Row, constants: Sequence[float]) -> float:
 
 
 def _weights(rows: Sequence[Row], constants: Sequence[float]) -> list[float]:
-    """Return Huber's weights of errors relative to the larger of fitted and measured: half and double count alike."""
+    """Return Huber's weights of errors relative to the larger of fitted and measured, so that half and double count
+    alike."""
     shares = [min(1.0, 1 / max(1 + _off(row, constants), 1e-9)) for row in rows]
     off = [abs(_off(row, constants)) * share for row, share in zip(rows, shares, strict=True)]
     # 1.4826 medians of |error| are a standard deviation, 1.345 of which keep 95 % of the efficiency (Huber 1981).

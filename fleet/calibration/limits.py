@@ -1,4 +1,4 @@
-"""Limits of an engine's KV cache and scheduler, as it reports them or from its options. Pure."""
+"""Limits of an engine's KV cache and scheduler, from its report or from its options. Pure."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from fleet.engine.profiles import ASYNC_SINCE
 _CPU = (128, 2048)  # per CPU worker
 _GPU = (1024, 8192)
 _OTHER = (256, 8192)
-WINDOW = 8192  # tokens, if neither the engine nor its options name a window
+WINDOW = 8192  # tokens; used if neither the engine nor its options state a window
 
 
 class NoCache(Exception):
@@ -25,7 +25,7 @@ class EngineLimits:
     max_num_seqs: int
     max_num_batched_tokens: int
     window: int  # most tokens of prompt and answer together
-    async_scheduling: bool = True  # True if steps are planned ahead; a fit to traffic determines it by itself
+    async_scheduling: bool = True  # True if steps are planned ahead; a fit to traffic finds this out by itself
 
 
 def limits_of(spec: Any, facts: EngineFacts) -> EngineLimits:

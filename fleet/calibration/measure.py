@@ -31,10 +31,10 @@ from router.contract.net.pinned_http import EngineTransport
 from router.contract.redis.receipt import Receipt
 
 SILENCE_S = 60.0  # longest pause between two bytes
-# A new connection per request: vLLM closes connections idle for 5 s, sometimes just as one is reused.
+# A new connection per request: vLLM closes connections that are idle for 5 s, sometimes just as one is reused.
 CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-OTHERS = 0.02  # share of the prompt tokens below which others' requests are negligible
-POOR = 0.15  # relative error from which a fit is called poor
+OTHERS = 0.02  # share of the prompt tokens below which requests of others are negligible
+POOR = 0.15  # relative error above which a fit is called poor
 
 
 class CannotCalibrate(Exception):
@@ -61,7 +61,7 @@ class Calibrated:
     notes: tuple[str, ...]
     api_s_per_token: float = 0.0  # zero in a sweep, which measures it as part of the steps
     held_out: ReplayErrors | None = None  # errors of a fit to recorded requests
-    load_range: LoadRange | None = None  # range of the loads of the recorded requests
+    load_range: LoadRange | None = None  # range of the load of the recorded requests
 
 
 async def measure(
@@ -97,7 +97,7 @@ async def measure_traffic(
     *,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Calibrated:
-    """Calibrate from requests that routers recorded; the engine is only asked for its facts. `before`: calibrations of
+    """Calibrate from requests recorded by routers; the engine is asked only for its facts. `before`: calibrations of
     its pool. Raise RequestFailed, NoCache, TooFewRequests, SubprocessFailed."""
     transport = transport or EngineTransport(target.url, target.engine_key, CONNECTIONS, target.tls)
     async with httpx.AsyncClient(base_url=target.url, timeout=SILENCE_S, transport=transport) as client:
@@ -135,7 +135,7 @@ def _busy(name: str, running: int) -> str:
 
 
 def _others(before: EngineFacts, after: EngineFacts, own: int) -> float:
-    """Return the share of the prompt tokens, 0–1, that other clients sent in that time."""
+    """Return the share of the prompt tokens, 0–1, that other clients sent during that time."""
     if before.prompt_tokens is None or after.prompt_tokens is None:
         return 0.0
     received = after.prompt_tokens - before.prompt_tokens

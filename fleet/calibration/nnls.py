@@ -7,14 +7,14 @@ A handful of unknowns and some dozens of rows need no library.
 import math
 from collections.abc import Sequence
 
-_RIDGE = 1e-12  # part of a column's square; lets equal columns share their weight, and avoids division by zero
+_RIDGE = 1e-12  # part of a column's square; makes equal columns share their weight, and avoids division by zero
 _LEAST_GAIN = 1e-11
 
 Matrix = list[list[float]]
 
 
 def nnls(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> list[float]:
-    """Return the x ≥ 0 with the least Σ(rows·x - wanted)²; a column of zeros gets 0."""
+    """Return the x ≥ 0 with the smallest Σ(rows·x - wanted)²; a column of zeros gets 0."""
     width = len(rows[0])
     scale = [math.sqrt(sum(row[at] ** 2 for row in rows)) or 1.0 for at in range(width)]
     scaled = [[value / size for value, size in zip(row, scale, strict=True)] for row in rows]
@@ -38,7 +38,7 @@ def _solve(products: Matrix, target: list[float]) -> list[float]:
 
 
 def _entering(products: Matrix, target: list[float], found: list[float], used: list[int]) -> int | None:
-    """Return the zero unknown that would improve the sum most."""
+    """Return the unknown, among those at zero, that would improve the sum most."""
     size = max(map(abs, target)) or 1.0
     gains = {
         at: target[at] - sum(map(float.__mul__, products[at], found)) for at in range(len(target)) if at not in used

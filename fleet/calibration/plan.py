@@ -7,11 +7,12 @@ from itertools import product
 
 ALONE = 24  # answer tokens of a single request
 TOGETHER = 48  # answer tokens of a request in a group: enough for all to decode at the same time for a while
-LENGTHS = (16, 64, 256, 1024, 4096, 16_384)  # prompt tokens of a single request
+# Answer tokens of a request in a group: enough for all requests to decode at the same time for a while
+LENGTHS = (16, 64, 256, 1024, 4096, 16_384)
 GROUPS = (2, 4, 8, 16, 32)
 GROUPS_LENGTHS = (64, 1024)
 FULL = 0.95  # share of the window in use, as a text's number of tokens is not known exactly
-KV_SHARE = 0.8  # share of the KV cache in use, as a larger group would be preempted
+KV_SHARE = 0.8  # share of the window to use, because a text's number of tokens is not known exactly
 _SYLLABLES = tuple(first + then for first in "bdfgklmnprst" for then in "aeiou")
 
 
@@ -44,5 +45,5 @@ def _fitting(groups: Iterable[SweepLoad], window: int, kv_tokens: int | None, ma
 
 
 def prompt(draw: random.Random, words: int) -> str:
-    """Draw random words, so that no cache holds the start of the text."""
+    """Draw random words, so that no cache holds the beginning of the text."""
     return " ".join("".join(draw.choices(_SYLLABLES, k=3)) for _ in range(words))

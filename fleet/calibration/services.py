@@ -1,6 +1,5 @@
-"""Calibrations as jobs: requested, measured, cancelled, lost. Each is a row with its result.
-
-fleet.services.NotPossible means that the instance cannot be measured now; the message says what to do.
+"""Calibrations as jobs: requested, measured, cancelled, lost. Each is a row with its result. fleet.services.NotPossible
+is raised if the instance cannot be measured now; the message has the remedy.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ SECONDS = 120.0
 LEAST_S, MOST_S = 5.0, 3600.0
 STOP_S = 0.25  # interval at which a measurement checks for a stop
 SWEEP, TRAFFIC = SOURCES = ("sweep", "traffic")
-WARM_UP_S = 60.0  # time after a start in which requests stall
+WARM_UP_S = 60.0  # time after a start during which requests stall
 EXPECTED = (
     RequestFailed,
     NoCache,
@@ -91,7 +90,7 @@ def _check(instance: Instance) -> None:
 
 
 def perform(calibration_id: int, report: Callable[[str], None] = lambda text: None) -> bool:
-    """Measure, unless another worker does. True if the row has constants; else it has a cause."""
+    """Measure, unless another worker does. Return True if the row then has constants; otherwise it has a cause."""
     return jobs.perform(Calibration, calibration_id, lambda row: _values(_measure(row, report)), EXPECTED, _end)
 
 
@@ -115,7 +114,7 @@ def _measure(row: Calibration, report: Callable[[str], None]) -> Calibrated:
 
 
 def _receipts(instance_name: str) -> list[Receipt]:
-    """Return the recorded requests to the current process, except those of its first minute."""
+    """Return the requests recorded for the current process, except those of its first minute."""
     ready_at = selectors.instance(instance_name).ready_at
     return read_receipts(instance_name, ready_at.timestamp() + WARM_UP_S if ready_at is not None else 0.0)
 
@@ -129,7 +128,7 @@ def _starts(row: Calibration) -> list[FitStart]:
 
 
 def _beside(measuring: Coroutine[Any, Any, Calibrated], beat: Callable[[], None]) -> Calibrated:
-    """Measure in a separate thread, so that a heartbeat waiting for the database does not delay the measurement."""
+    """Measure in a separate thread, so that a heartbeat that waits for the database does not delay the measurement."""
     stop = threading.Event()
     with ThreadPoolExecutor(1) as executor:
         result = executor.submit(asyncio.run, _until(stop, measuring))
@@ -161,7 +160,7 @@ def _target(name: str) -> MeasuredEngine:
 
 
 def cancel(row: Calibration, actor: str) -> bool:
-    """Cancel the calibration; False if it has already ended."""
+    """Cancel the calibration. Return False if it has already ended."""
     if not jobs.cancel(row, actor):
         return False
     _record(row, f"not calibrated: {row.cause}")

@@ -14,7 +14,7 @@ import httpx
 from router.contract.answer import answers
 from router.contract.answer.said import Said
 
-PLAIN = {"accept-encoding": "identity"}  # no compression: a few compressed bytes may hold a gigabyte
+PLAIN = {"accept-encoding": "identity"}  # no compression, because a few compressed bytes may hold a gigabyte
 LONGEST_EVENT = 1024 * 1024  # bytes
 LARGEST = 1_000_000_000  # tokens
 
@@ -86,7 +86,7 @@ async def _read(answer: httpx.Response, sent_at: float) -> TokenTimes:
             prompt = _count(event.usage, "prompt_tokens")
         if event.choices:
             is_over = is_over or any(choice.finish_reason for choice in event.choices)
-            # Each chunk from the first content on counts as a token unless it carries a count.
+            # From the first content on, each chunk counts as a token unless it states a count.
             counted = _count(event.usage, "completion_tokens") if event.usage else None
             if marks or counted or (counted is None and answers.sign_of(event) == "content"):
                 tokens = tokens + 1 if counted is None else counted

@@ -1,6 +1,6 @@
-"""Measures the loads of the plan in rounds until the time is used up.
-A load that takes more than its share of the time is not repeated, and larger ones are skipped. If an answer's tokens
-arrive in one or two reads, they show a delay of this machine, not of the engine, and the answer does not count.
+"""Measures the loads of the plan in rounds until the time is used up. A load that takes more than its share of the time
+is not repeated, and larger ones are skipped. If an answer's tokens arrive in one or two reads, they show a delay of
+this machine rather than of the engine, and the answer does not count.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from fleet.calibration.plan import ALONE, SweepLoad, prompt
 from fleet.calibration.streamed_request import TokenTimes, stream_completion
 
 SHARE = 0.08  # share of the total time within which a load may be repeated
-# Share of the total time to idle before a single request, since in traffic such a request meets an idle engine with
-# cold caches. On its own core, vLLM's first token took 27 ms after a pause of 20 ms, 32 ms after 300 ms and 36 ms after
-# 800 ms.
+# Share of the total time for which to idle before a single request, because in traffic such a request finds an idle
+# engine with cold caches. On a separate core, vLLM's first token took 27 ms after a pause of 20 ms, 32 ms after 300 ms
+# and 36 ms after 800 ms.
 IDLE = 1 / 300
 MOST_ROUNDS = 9
-WARM_UP = 3  # requests that do not count: the first one compiles and allocates
+WARM_UP = 3  # requests that do not count: during the first one, the engine compiles and allocates
 WARM_UP_WORDS = 100
-READS = 4  # fewest reads that show the pace of an answer
+READS = 4  # smallest number of reads that shows the pace of an answer
 ONE_READ_S = 5e-4  # chunks closer together were delayed together: no engine steps this fast
 
 
@@ -54,7 +54,7 @@ class Sweep:
     async def run(self, loads: Sequence[SweepLoad]) -> list[CalibrationPoint]:
         """Measure the loads; return the points in the plan's order. Raise RequestFailed."""
         samples: dict[SweepLoad, list[Sample]] = {load: [] for load in loads}
-        with contextlib.suppress(TimeoutError):  # the points measured by then are the result
+        with contextlib.suppress(TimeoutError):  # the points measured until then are the result
             async with asyncio.timeout(self.seconds):
                 await self._warm_up()
                 await self._rounds(samples)
@@ -69,14 +69,14 @@ class Sweep:
                 return
 
     async def _warm_up(self) -> None:
-        """Warm the engine up, and measure the tokens per word."""
+        """Warm up the engine, and measure the tokens per word."""
 
         answers = [await self._ask(WARM_UP_WORDS, ALONE) for _ in range(WARM_UP)]
         self.prompt_tokens = sum(one.prompt_tokens for one in answers)
         self.tokens_per_word = self.prompt_tokens / (WARM_UP * WARM_UP_WORDS)
 
     async def _round(self, left: Sequence[SweepLoad], samples: dict[SweepLoad, list[Sample]]) -> list[SweepLoad]:
-        """Measure one round; return the loads for the next."""
+        """Measure one round. Return the loads for the next one."""
         again: list[SweepLoad] = []
         too_long: list[SweepLoad] = []
         for load in left:
@@ -96,7 +96,7 @@ class Sweep:
         return sample(await asyncio.gather(*asked), self.time_scale)
 
     async def _ask(self, words: int, output_tokens: int) -> TokenTimes:
-        # Requests cut off at the end are included: the engine counts them.
+        # Requests cut off at the end are included, because the engine counts them.
         self.prompt_tokens += round(words * self.tokens_per_word)
         return await stream_completion(self.client, self.model, prompt(self.draw, max(words, 1)), output_tokens)
 

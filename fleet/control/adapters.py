@@ -1,6 +1,6 @@
-"""Places LoRA adapters: the control worker decides (`adapters_step`), each node's worker loads and unloads.
-An order to a node names only an instance; the rows say what to load and unload there, so an order may arrive late or
-twice. An instance is published as a home once its engine lists the adapter.
+"""Places LoRA adapters: the control worker decides (`adapters_step`), each node's worker loads and unloads. An order to
+a node names only an instance; the rows define what to load and unload there, so an order may arrive late or twice. An
+instance is published as a home once its engine lists the adapter.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from router.contract.redis.sample import InstanceSample
 
 log = logging.getLogger(__name__)
 
-TIMEOUT_S = 120.0  # limit for a load, for which the engine reads the adapter from disk
+TIMEOUT_S = 120.0  # limit for a load, during which the engine reads the adapter from disk
 ASK_S = 5.0  # limit for listing an engine's models
 AGAIN_S = 5.0  # interval before an order that failed or was not carried out is sent again
-LOOK_S = 30.0  # interval between two checks of an instance's list
+LOOK_S = 30.0  # interval between two checks of an instance's adapters
 LARGEST = 1024 * 1024  # bytes of an answer
 TEXT = 500  # characters of an engine's error
 
@@ -39,7 +39,7 @@ _ordered_at: dict[str, dt.datetime] = {}  # by instance; kept in the leading con
 
 
 def adapters_step(now: dt.datetime, wanted: Wanted, send: Send) -> list[HomeChange]:
-    """Decide where adapters belong, record it and send the orders; return the changes."""
+    """Decide where adapters belong, record it and send the orders. Return the changes."""
     rows = [row for row in _instances() if _slots(row)]
     if not rows:
         _ordered_at.clear()
@@ -100,13 +100,13 @@ def _note(row: Instance, change: HomeChange) -> None:
         mine.update(state=AdapterHome.State.LEAVING, since=timezone.now())
         publish_fleet(row.pool.name)  # stops new requests before the adapter is unloaded
         return
-    # An adapter that someone else has loaded already has a row.
+    # An adapter that was loaded by someone else already has a row.
     found = {"epoch": row.epoch, "source": change.source}
     AdapterHome.objects.update_or_create(instance=row, name=change.name, defaults=found)
 
 
 def _due(row: Instance, now: dt.datetime) -> bool:
-    """True if work is left to do, or the instance has not been checked for a while."""
+    """Return whether work is left to do, or the instance has not been checked for a while."""
     last = _ordered_at.get(row.name)
     if last is None:
         return True
@@ -117,7 +117,7 @@ def _due(row: Instance, now: dt.datetime) -> bool:
 def _demands(
     rows: Iterable[Instance], samples: Mapping[str, InstanceSample], wanted: Wanted, now: dt.datetime
 ) -> dict[tuple[str, str], int]:
-    """Return how many homes beyond its replicas each adapter needs, by how full its current homes are."""
+    """Return how many homes each adapter needs beyond its replicas, by the load of its current homes."""
     known = {(one.pool.name, one.name): one for one in AdapterDemand.objects.select_related("pool")}
     pools = {row.pool.name: row.pool for row in rows}
     found = {}
@@ -196,7 +196,7 @@ def _adapt(row: Instance) -> bool:
 
 
 def _found_there(row: Instance, homes: dict[str, AdapterHome], listed: Mapping[str, str]) -> bool:
-    """Record adapters that someone else has loaded."""
+    """Record adapters loaded by someone else."""
     new = [name for name in listed if name not in homes and len(name) <= 100]
     for name in new:
         AdapterHome.objects.get_or_create(
@@ -239,7 +239,7 @@ def _unload(row: Instance, home: AdapterHome, listed: Mapping[str, str]) -> bool
 
 
 def _move(home: AdapterHome, state: str, text: str) -> bool:
-    """Move the row by a conditional UPDATE, as the control worker may have decided otherwise in the meantime."""
+    """Change the row by a conditional UPDATE, because the control worker may have decided otherwise in the meantime."""
     same = AdapterHome.objects.filter(pk=home.pk, epoch=home.epoch, state=home.state)
     return bool(same.update(state=state, text=text[:TEXT], since=timezone.now()))
 

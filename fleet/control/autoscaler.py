@@ -1,4 +1,4 @@
-"""The autoscaler's step: record the load of each autoscaled pool in Redis, then advise or scale."""
+"""The autoscaler's step: records the load of each autoscaled pool in Redis, then advises or scales."""
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ TTL_S = 120
 
 
 def scale_step(now: dt.datetime) -> dict[str, Advice]:
-    """Record the load of each pool and return the advice by pool, which automatic mode also applies."""
+    """Record the load of each pool. Return the advice by pool, which automatic mode also applies."""
     pools = Pool.objects.filter(removed=False).exclude(autoscale={})
     found = {}
     with tries() as attempt:
@@ -38,7 +38,7 @@ def scale_step(now: dt.datetime) -> dict[str, Advice]:
 
 
 def wake_step(now: dt.datetime) -> bool:
-    """Check pools at zero instances more often than others; return True if one is woken."""
+    """Check pools at zero instances more often than others. Return True if one of them is woken."""
     woken = False
     with tries() as attempt:
         for pool in Pool.objects.filter(removed=False).exclude(autoscale={}):
@@ -87,9 +87,7 @@ def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
 
 
 def _sleeps(pool: Pool, spec: Autoscale) -> bool:
-    """Return whether the pool sleeps: whether all its instances sleep, except those that an operator has stopped or
-    drained.
-    """
+    """Return whether the pool sleeps: all its instances do, except those that an operator has stopped or drained."""
     if spec.min or spec.to_zero != "sleep":
         return False
     desired = set(pool.instances.filter(retired="").values_list("desired", flat=True))
@@ -117,15 +115,15 @@ def _follow(pool: Pool, advice: Advice, said: ScalingAdvice) -> None:
 
 
 def _last_taken_out(pool: Pool) -> float:
-    """Return the Unix time at which the pool or one of its instances was last taken out of service. Requests that
-    waited before then may have been answered, so they must not wake the pool again."""
+    """Return the Unix time when the pool or one of its instances was last taken out of service. Requests that waited
+    before then may have been answered, so they must not wake the pool again."""
     events_of = InstanceEvent.objects.filter(pool=pool.name, kind__in=("scale", "sleep", "stop", "drain"))
     last = events_of.values_list("at", flat=True).first()
     return last.timestamp() if last else 0.0
 
 
 def look(client: redis.Redis, pool: Pool, at: float, held_since: float = 0.0) -> LoadPoint:
-    """Read the pool's load. Routers' reports of waiting requests count from `held_since` (Unix time)."""
+    """Read the pool's load. Waiting requests in the routers' reports count from `held_since` (Unix time)."""
     ready = list(Instance.objects.filter(pool=pool, state=State.READY, retired="").select_related("pool"))
     samples = {name: sample for name, sample in samples_of(ready).items() if at - sample.at <= SAMPLE_OFFLINE_S}
     answers_per_s, ttft, held = _of_routers(client, pool.name, at, held_since)

@@ -1,4 +1,4 @@
-"""Forgets a node that is gone for good."""
+"""Forgets a node that has been removed for good."""
 
 import datetime as dt
 
@@ -12,7 +12,7 @@ from fleet.plan.desired import AT_REST
 from fleet.services import NotPossible
 from router.contract.redis.staleness import NODE_GONE_S
 
-_SHOWN = 4  # number of instances named in a refusal
+_SHOWN = 4  # instances named in a refusal
 
 
 def forget(name: str, actor: str, reason: str = "") -> Node:
@@ -31,7 +31,7 @@ def forget(name: str, actor: str, reason: str = "") -> Node:
 
 
 def why_not(node: Node, now: dt.datetime) -> str:
-    """Return why the node cannot be forgotten, and what to do; empty if it can."""
+    """Return why the node cannot be forgotten, with a remedy; empty if it can be."""
     if node.last_seen is not None and now - node.last_seen < dt.timedelta(seconds=NODE_GONE_S):
         heard_s = nodes.age_s(node) or 0.0
         return (

@@ -16,7 +16,7 @@ def current() -> Launcher:
 
 @functools.cache
 def _pods(namespace: str, context: str, file: str) -> Launcher:
-    from fleet.kubernetes.pods import Pods  # imported late: the client takes half a second to load
+    from fleet.kubernetes.pods import Pods  # imported late, because the client takes half a second to load
 
     return Pods.of(namespace, context, file)
 

@@ -1,6 +1,5 @@
-"""Carries out orders to a node: launches or ends an instance. Safe to repeat.
-An order is void unless its epoch is current. If a launched process cannot be recorded, it is ended, so an instance
-never has two processes.
+"""Carries out orders to a node: launches or ends an instance. Repeating an order is safe. An order is void unless its
+epoch is current. If a launched process cannot be recorded, it is ended, so an instance never has two processes.
 """
 
 import datetime as dt
@@ -23,7 +22,7 @@ from fleet.spec import allow_lists
 
 
 def start_instance(name: str, epoch: int) -> bool:
-    """Start the instance. Return False if the order is void or the launch failed; the record says why."""
+    """Start the instance. Return False if the order is void or the launch failed; the record has the reason."""
     instance = _claimed(name, epoch)
     if instance is None:
         return False
@@ -38,7 +37,7 @@ def start_instance(name: str, epoch: int) -> bool:
 
 
 def _refused(instance: Instance, started: int) -> bool:
-    """Drop a repeated order. If the database is behind this node, as after a restore, adopt the node's epoch."""
+    """Drop a repeated order. If the database is older than this node, as after a restore, adopt the node's epoch."""
     if started > instance.epoch:
         same = Instance.objects.filter(pk=instance.pk, epoch=instance.epoch, state=State.STARTING)
         reason = f"node {instance.node} has already started epoch {started} of it; the next start continues from there"
@@ -115,7 +114,7 @@ def _failed(instance: Instance, reason: str) -> bool:
 
 
 def signal_instance(name: str, epoch: int, kill: bool) -> bool:
-    """Send SIGTERM or SIGKILL; return False if the process is already gone."""
+    """Send SIGTERM or SIGKILL. Return False if the process has already ended."""
     instance = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, state=State.STOPPING).first()
     if instance is None or not launched(instance):
         return False

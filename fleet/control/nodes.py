@@ -50,7 +50,7 @@ def record_heartbeat(name: str, now: dt.datetime) -> Node:
 
 @functools.lru_cache(maxsize=1)
 def _inventory(launcher: Launcher, period: int) -> Inventory:
-    """Return the node's inventory; cached for one period, as NVML is slow."""
+    """Return the node's inventory; cached for one period, because NVML is slow."""
     return launcher.inventory()
 
 
@@ -80,7 +80,7 @@ def _set(name: str, word: str, actor: str, reason: str, *, cordoned: bool, drain
 
 
 def _closed_for_s(node: Node) -> float | None:
-    """Return how many seconds ago the node was cordoned or drained; None if it is open."""
+    """Return the seconds since the node was cordoned or drained; None if it is open."""
     latest = InstanceEvent.objects.filter(node=node.name, kind__in=("cordoned", "drained")).first()
     return (timezone.now() - latest.at).total_seconds() if latest and node.cordoned else None
 
@@ -95,11 +95,11 @@ def _silent(now: dt.datetime) -> "QuerySet[Node]":
 
 
 def record_silent(now: dt.datetime) -> list[str]:
-    """Record the nodes that fell silent since the last call; return their names."""
+    """Record the nodes that have fallen silent since the last call. Return their names."""
     fallen = [
         node
         for node in _silent(now).filter(missed_at=None)
-        # A node that has just reported is not silent.
+        # A node that has just reported is no longer silent.
         if Node.objects.filter(pk=node.pk, missed_at=None, last_seen=node.last_seen).update(missed_at=node.last_seen)
     ]
     for node in fallen:
@@ -109,7 +109,7 @@ def record_silent(now: dt.datetime) -> list[str]:
 
 
 def publish(now: dt.datetime) -> bool:
-    """Publish the nodes for pages that read only Redis; return whether Redis accepted them."""
+    """Publish the nodes for pages that read only Redis. Return whether Redis accepted them."""
     reports = tuple(
         NodeReport(name=node.name, last_seen=_unix(node.last_seen), missed_at=_unix(node.missed_at))
         for node in Node.objects.order_by("name")

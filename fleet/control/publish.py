@@ -1,4 +1,4 @@
-"""Publishes the fleet for routers: weir:fleet:<pool>, written on change and when Redis has lost it."""
+"""Publishes the fleet for routers: weir:fleet:<pool>, written on each change, and when Redis has lost it."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 
 
 def publish_fleet(pool_name: str) -> bool:
-    """Write the pool's changed instances to Redis; return False if that fails.
-    It writes even without a difference, as an older view may be about to overwrite the value in Redis.
+    """Write the pool's changed instances to Redis. Return False if that fails. The value is written even without a
+    difference, because an older view may be about to overwrite it.
     """
     try:
         ordered_write.publish(lambda: _as_stored(pool_name))
@@ -42,7 +42,7 @@ def publish_fleet(pool_name: str) -> bool:
 
 
 def publish_step() -> list[str]:
-    """Write every pool that Redis has lost, that differs there, or that routers refuse; return the pools' names."""
+    """Write every pool that Redis has lost, that differs there, or that routers refuse. Return the pools' names."""
     try:
         refused = ordered_write.refused_by_routers()
     except redis.RedisError as error:
@@ -93,7 +93,7 @@ def _fleet(pool: Pool) -> FleetValue | None:
     )
 
 
-# These servers compute the billing line again for each request; vLLM leaves it out by itself.
+# These servers compute the billing line again for each request; vLLM omits it by itself.
 _KEEP_BILLING_LINE = frozenset(("sglang", "trtllm", "trtllm-dwdp"))
 
 
@@ -105,7 +105,7 @@ def _removes_billing_line(choice: str, pool: Pool, rows: Iterable[Instance]) -> 
 
 @dataclass(frozen=True, slots=True)
 class HeldGpus:
-    """The GPUs that one instance holds, whether it serves or not."""
+    """The GPUs held by one instance, whether it serves or not."""
 
     pool: str
     since: datetime
@@ -127,7 +127,7 @@ def held_gpus() -> list[HeldGpus]:
 
 
 def _wake(pool: Pool) -> WakeRule | None:
-    """Return the pool's wake rule; None if its options are no longer known, so that routing continues."""
+    """Return the pool's wake rule; None if its options no longer exist, so that routing continues."""
     try:
         autoscale = autoscale_of(pool.autoscale)
     except LookupError:
@@ -138,7 +138,7 @@ def _wake(pool: Pool) -> WakeRule | None:
 
 
 def _slo(pool: Pool) -> dict[str, float]:
-    """Return the pool's SLO; empty if its options are no longer known, so that routing continues."""
+    """Return the pool's SLO; empty if its options no longer exist, so that routing continues."""
     try:
         return slo_of(pool.slo, pool.autoscale)
     except LookupError:
@@ -146,8 +146,8 @@ def _slo(pool: Pool) -> dict[str, float]:
 
 
 def _speed(row: Instance, gpus: Mapping[str, str]) -> str:
-    """Return the instance's speed group: kind, GPU, parallelism and role. `gpus` holds the GPUs by node, for options
-    that name none."""
+    """Return the instance's speed group: kind, GPU, parallelism and role. `gpus` has the GPUs by node, for options that
+    do not name one."""
     given = row.started_from
     try:
         kind, spec = KINDS[given.kind], given.options()
@@ -198,8 +198,8 @@ def _tokenizer(named: str, server: str) -> str:
 
 
 def _hardware(pool: Pool, row: Instance) -> Hardware:
-    """Return the hardware according to the current options; empty if kind, option or model is unknown, so that
-    routing continues."""
+    """Return the hardware by the current options; empty if kind, option or model is unknown, so that routing
+    continues."""
     try:
         kind = KINDS[pool.kind]
         return hardware_of(kind, build(kind.spec, pool.engine), row.facts.role)

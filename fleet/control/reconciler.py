@@ -1,5 +1,6 @@
-"""The reconciler's step: read desired and observed state, plan, claim each action by conditional UPDATE, send orders.
-The control worker calls `reconcile_step` every second; tests call it directly. `send` carries orders to the nodes.
+"""The reconciler's step: reads desired and observed state, plans, claims each action by a conditional UPDATE, and sends
+orders. The control worker calls `reconcile_step` every second; tests call it directly. `send` transmits orders to the
+nodes.
 """
 
 import datetime as dt
@@ -34,7 +35,7 @@ Send = Callable[[str, str, str, int], None]  # (order, node, instance, epoch); o
 
 def reconcile_step(now: dt.datetime, send: Send, roll_back: RollBack) -> tuple[Action, ...]:
     """Take one step and return the executed actions. `roll_back` rolls back a pool whose change failed, if the rules
-    allow."""
+    allow it."""
     pools = {pool.name: pool for pool in Pool.objects.filter(kind__in=KINDS)}
     rows = {row.name: row for row in Instance.objects.select_related("pool")}
     done = []
@@ -54,8 +55,8 @@ def reconcile_step(now: dt.datetime, send: Send, roll_back: RollBack) -> tuple[A
 
 
 def _need_samples(rows: Iterable[Instance], desired: Iterable[DesiredPool]) -> list[Instance]:
-    """Return the rows whose samples the plan needs: draining instances, and all instances of a pool that must choose
-    which to remove."""
+    """Return the rows whose samples the plan needs: draining instances, and all instances of a pool from which some
+    must be removed."""
     there = [row for row in rows if row.state not in AT_REST]
     staying = Counter(row.pool.name for row in there if not row.retired)
     choosing = {pool.name for pool in desired if staying[pool.name] > pool.replicas or not pool.proven}
@@ -90,7 +91,7 @@ def _create(order: _ActionStep) -> bool:
                 ordinal=order.action.ordinal,
                 node="",
                 reason=order.action.reason,
-                # The epochs of a name continue, so that routers can distinguish the new process from the old one.
+                # The epochs of a name continue, so that routers can tell the new process from the old one.
                 epoch=latest.epoch if latest else 0,
                 listed=_listing(order),
             )
@@ -109,7 +110,7 @@ def _start(order: _ActionStep) -> bool:
     row, epoch = order.instance, order.instance.epoch + 1
     config = _config(order.pool, row, order.action.config_hash)
     if config is None:
-        return False  # the pool changed after the plan was made
+        return False  # the pool has changed since the plan was made
     claimed = move(
         row,
         State.STARTING,
@@ -224,7 +225,7 @@ def _delete_pool(order: _ActionStep) -> bool:
 _APPLY: dict[str, Callable[[_ActionStep], bool]] = {
     "create": _create,
     "start": _start,
-    # Orders to sleep or wake begin only in DRAINING: an earlier one is void.
+    # Orders to sleep or wake begin only in DRAINING; an earlier one is void.
     "drain": lambda order: move(order.instance, State.DRAINING, order.action.reason, ordered_at=None),
     "undrain": lambda order: move(order.instance, State.READY, order.action.reason, ordered_at=None),
     "stop": _stop,

@@ -69,7 +69,7 @@ def halt_pool(pool: Pool, reason: str, now: dt.datetime) -> bool:
 
 
 def rollback_failed(pool: Pool, reason: str, now: dt.datetime, roll_back: RollBack) -> bool:
-    """Roll back automatically; if that is not possible, halt the change and say why."""
+    """Roll back automatically; if that is impossible, halt the change and record why."""
     if _mark_failed(pool, reason) is None:
         return False
     try:
@@ -80,8 +80,8 @@ def rollback_failed(pool: Pool, reason: str, now: dt.datetime, roll_back: RollBa
 
 
 def _mark_failed(pool: Pool, reason: str) -> PoolVersion | None:
-    """Mark the configuration as failed. Return None if the pool has changed since the plan, as the new configuration
-    has not failed."""
+    """Mark the configuration as failed. Return None if the pool has changed since the plan, because then the new
+    configuration has not failed."""
     latest = pool.versions.first()
     if latest is None or latest.config_hash != config_hash(pool_spec(pool)):
         return None

@@ -1,4 +1,4 @@
-"""Ends every engine of a node. Their desired state is kept, so Weir starts them again at its next start."""
+"""Ends every engine of a node. Their desired state is kept, so that Weir's next start starts them again."""
 
 from django.utils import timezone
 
@@ -9,7 +9,7 @@ from fleet.node.launcher import ShutdownReport
 
 
 def stop_all(node: str, grace_s: float) -> ShutdownReport:
-    """End the node's instances and wait for their end; the report names any that may still run."""
+    """End the node's instances and wait for their end; the report names those that may still be running."""
     ended = current().end_all(node, grace_s)
     rows = Instance.objects.filter(node=node, name__in=ended.names)
     pools = sorted(set(rows.values_list("pool__name", flat=True)))

@@ -1,4 +1,4 @@
-"""Puts engines to sleep and wakes them, by the API paths of their kind."""
+"""Puts engines to sleep and wakes them, through the API paths of their kind."""
 
 import asyncio
 from collections.abc import Sequence
@@ -27,20 +27,19 @@ class NoAnswer(SleepRefused):
 
 
 class HasFailed(SleepRefused):
-    """The engine answers 5xx. If the step may be repeated, it counts as taken, because part of it
-    may have been done.
-    """
+    """The engine answers 5xx. If the step may be repeated, it counts as taken, since part of it may have been done."""
 
 
-_under_way: set[int] = set()  # keys of rows with an order in progress; all orders of a node come to this process
+_under_way: set[int] = set()  # keys of rows with an order in progress; all orders of a node reach this process
 _lock = Lock()
 # (row key, epoch, True for waking) → steps of a failed attempt that are not repeated
 _acted: dict[tuple[int, int, bool], int] = {}
-_OUT = (State.DRAINING, State.UNREACHABLE)  # an engine that falls asleep or wakes up may not answer probes meanwhile
+_OUT = (State.DRAINING, State.UNREACHABLE)  # an engine may not answer probes while it falls asleep or wakes up
 
 
 def sleep_instance(name: str, epoch: int) -> bool:
-    """Put the instance to sleep. Return False if the order is void or the engine refuses; its history says why."""
+    """Put the instance to sleep. Return False if the order is void or the engine refuses; the instance's history has
+    the reason."""
     instance = _found(name, epoch)
     if instance is None or not _begun(instance):
         return False
@@ -73,7 +72,7 @@ def _found(name: str, epoch: int) -> Instance | None:
 
 
 def _begun(instance: Instance) -> bool:
-    """Record, before the engine is asked, that it may be asleep. Return False if the order came late or twice."""
+    """Record, before the engine is asked, that it may be asleep. Return False if the order arrived late or twice."""
     same = Instance.objects.filter(pk=instance.pk, epoch=instance.epoch, state=State.DRAINING, asleep=None)
     wanted = same.filter(desired=DesiredState.ASLEEP, ordered_at__isnull=False)
     return bool(wanted.update(asleep=instance.sleep_level))
@@ -99,8 +98,8 @@ def _done(instance: Instance, steps: Sequence[SleepStep], *, wakes: bool = False
 
 
 async def _take(instance: Instance, steps: Sequence[SleepStep], *, wakes: bool = False, repeats: bool = True) -> str:
-    """Take the steps. Return why the last step counts as taken without an answer; empty if it was answered.
-    An engine that may be asleep gets no requests before it is woken.
+    """Take the steps. Return why the last step counts as taken without an answer; empty if it was answered. An engine
+    that may be asleep gets no requests before it is woken.
     """
     known = instance.pk, instance.epoch, wakes
     before = _acted.pop(known, 0)

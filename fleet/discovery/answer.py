@@ -17,7 +17,7 @@ LONGEST_LABEL = 253  # most characters of a label
 
 
 class SourceAway(Exception):
-    """The source does not answer; its previous list still holds."""
+    """The source does not answer; its previous list remains valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def judged(spec: ExternalSpec, pool: str, found: Iterable[ListedEngine]) -> List
 
 
 def _addressed(spec: ExternalSpec, engine: ListedEngine) -> ListedEngine:
-    """Return the engine with its URL. A file gives whole addresses; other sources give host and port."""
+    """Return the engine with its URL. A file contains whole addresses; other sources provide host and port."""
     return engine if spec.file else structs.replace(engine, url=scheme(spec) + engine.url.partition("://")[2])
 
 
@@ -70,7 +70,7 @@ def _role(spec: ExternalSpec, labels: Mapping[str, str]) -> InstanceRole | None:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A source after one poll: what it lists, or since when it has not answered."""
+    """A source after one poll: the engines that it lists, or the time since which it has not answered."""
 
     answer: Listing | None = None  # None: it has not answered yet
     trouble: str = ""  # empty if the source answers

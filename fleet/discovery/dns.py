@@ -1,5 +1,5 @@
 """A DNS name as a source: all of its addresses, looked up again when the answer expires. If no name server knows the
-name, the operating system's resolver is asked, because /etc/hosts may have the name. The resolver returns neither SRV
+name, the operating system's resolver is asked, because /etc/hosts may contain it; but that resolver returns neither SRV
 records nor the lifetime of an answer.
 """
 
@@ -24,7 +24,7 @@ Server = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
-    """Queries the servers of /etc/resolv.conf, with its rules for short names."""
+    """Queries the servers in /etc/resolv.conf, with its rules for short names."""
 
     servers: tuple[Server, ...] = ()
     search: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ def _exchange(server: Server, asked: bytes) -> Reply:
             except BadMessage:
                 if time.monotonic() >= end:
                     raise
-                continue  # perhaps forged; the true reply may still arrive
+                continue  # perhaps a forged reply; the true one may still arrive
             break
     return _over_tcp(server, asked) if reply.truncated else _fine(reply)
 
@@ -109,7 +109,7 @@ def _read(tcp: socket.socket, size: int) -> bytes:
 
 
 def _fine(reply: Reply) -> Reply:
-    if reply.code not in (0, 3):  # 3: no such name
+    if reply.code not in (0, 3):  # response code 3: no such name
         raise OSError(f"answers with the error {reply.code}")
     return reply
 

@@ -80,7 +80,7 @@ def _record(raw: bytes, at: int) -> tuple[int, DnsRecord | None]:
 
 
 def _name(raw: bytes, at: int) -> tuple[int, str]:
-    """Return (position after the name, the name). Pointers lead only backwards, so this ends."""
+    """Return (position after the name, the name). Pointers only lead backwards, so the loop ends."""
     labels: list[str] = []
     end, limit = -1, at
     while True:

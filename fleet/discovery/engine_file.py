@@ -1,6 +1,6 @@
-"""A file as a source, in the format of Prometheus' file_sd: a list of {targets, labels}, as JSON or YAML.
-It is read again after a change. Errors do not quote its content, as the path may name any file. A file may be named
-only where administrators allow it; otherwise the answer would reveal what is at any path.
+"""A file as a source, in the format of Prometheus' file_sd: a list of {targets, labels}, as JSON or YAML. It is read
+again after a change. Errors do not quote its content, because the path may name any file. Only files in places allowed
+by administrators may be named; otherwise the answer would reveal what exists at any path.
 """
 
 import os

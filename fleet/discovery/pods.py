@@ -1,4 +1,5 @@
-"""Pods as a source, watched for their addresses, readiness, labels and machines. Needs get, list and watch of Pods."""
+"""Pods as a source, watched for their addresses, readiness, labels and machines. Needs permission to get, list and
+watch Pods."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ class PodsSource:
         return cls(mirror, ports_of(given.get("port", "8000")))
 
     def look(self) -> list[ListedEngine]:
-        """Return the engines of the Pods. Raise SourceAway if the API server cannot be reached, or refuses."""
+        """Return the engines of the Pods. Raise SourceAway if the API server is unreachable or refuses."""
         self.mirror.wait_listed(FIRST_LIST_S)
         if self.mirror.trouble:
             raise SourceAway(self.mirror.trouble)
@@ -41,8 +42,8 @@ class PodsSource:
 
 
 def engines_of(pod: Pod, ports: tuple[int, ...]) -> list[ListedEngine]:
-    """Return one engine per port, as each data-parallel rank of a Pod may have its own. Empty for a Pod that is
-    ending or has no address."""
+    """Return one engine per port, because each data-parallel rank of a Pod may have a separate port. Empty for a Pod
+    that is ending or has no address."""
     address = pod.status.pod_ip
     ending = pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed")
     if ending or not address:

@@ -1,4 +1,4 @@
-"""The kinds of sources, and the set that one process polls."""
+"""The kinds of sources, and the set polled by one process."""
 
 import time
 from collections.abc import Callable, Collection
@@ -25,7 +25,8 @@ def source_of(spec: ExternalSpec) -> Source:
         return DnsSource.of(spec.dns)
     if spec.file:
         return EngineFile(spec.file, scheme(spec))
-    from fleet.discovery.pods import PodsSource  # imported late: the Kubernetes client takes half a second to load
+    # Imported late, because the Kubernetes client takes half a second to load
+    from fleet.discovery.pods import PodsSource
 
     return PodsSource.of(spec.kubernetes)
 
@@ -42,7 +43,7 @@ class Sources:
     seen: dict[str, Seen] = field(default_factory=dict)  # latest poll by pool
 
     def look(self, pool: str, spec: ExternalSpec) -> Seen:
-        """Poll the source; while it does not answer, return its latest answer."""
+        """Poll the source; if it does not answer, return its latest answer."""
         try:
             found = self._source(spec).look()
         except SourceAway as away:

@@ -1,5 +1,6 @@
-"""The control worker's step that polls the sources of pools: the engines they list become rows, on which the plan acts.
-A source's list is kept in the database, so it outlasts an unanswering source and a change of the leading worker.
+"""The control worker's step that polls the sources of pools: the listed engines become rows, on which the plan acts. A
+source's list is kept in the database, so that it outlasts a source that does not answer and a change of the leading
+worker.
 """
 
 import datetime as dt
@@ -21,7 +22,7 @@ from fleet.tries import tries
 
 
 def discover_step(sources: Sources, now: dt.datetime) -> list[str]:
-    """Poll every source once; return the names of pools whose engines have changed."""
+    """Poll every source once. Return the names of pools whose engines have changed."""
     pools = {pool.name: pool for pool in Pool.objects.filter(kind="external", removed=False)}
     specs = {name: spec for name, pool in pools.items() if (spec := _spec(pool)) is not None}
     rows = {row.pool.name: row for row in InstanceSource.objects.select_related("pool")}
@@ -46,8 +47,8 @@ def _spec(pool: Pool) -> ExternalSpec | None:
 
 
 def _note(row: InstanceSource, seen: Seen, now: dt.datetime) -> bool:
-    """Record the poll; return True if the engines differ from the previous ones. Nothing is written unless something
-    changed."""
+    """Record the poll. Return True if the engines differ from the previous ones. Nothing is written unless something
+    has changed."""
     if seen.trouble:
         if (row.away_since is None, row.trouble) != (False, seen.trouble):
             _note_away(row, seen, now)

@@ -44,7 +44,7 @@ class Follower(Protocol):
         """Add consecutive blocks of a chain; some may have been there before."""
 
     def removed(self, hashes: Sequence[int]) -> None:
-        """Remove hashes that no block holds any more."""
+        """Remove hashes that no block holds any longer."""
 
 
 class BlockPool:
@@ -87,7 +87,8 @@ class BlockPool:
         return key in self._cached
 
     def held(self, chain: Sequence[int]) -> int:
-        """Count the leading cached blocks of `chain` by a galloping search, as chains are evicted from their end."""
+        """Count the leading cached blocks of `chain` by a galloping search, because chains are evicted from their
+        end."""
         cached, end = self._cached, len(chain)
         if not end or chain[0] not in cached:
             return 0
@@ -197,7 +198,7 @@ class BlockPool:
         idle, hashes, cached, copies = self._idle, self._hashes, self._cached, self._copies
         blocks: list[int] = []
         gone: list[int] = []
-        last: list[int] = []  # hashes that no block holds any more
+        last: list[int] = []  # hashes that no block holds any longer
         for _ in range(count):
             block, _ = idle.popitem(last=False)
             key = hashes[block]

@@ -67,16 +67,16 @@ class Stats:
     cache_hits: int  # tokens found
     preemptions: int
     pull_queries: int = 0  # prompt tokens requested from other instances or a store
-    pull_hits: int = 0  # pulled tokens that arrived
+    pull_hits: int = 0  # prompt tokens requested from other instances or from a store
     held_blocks: int = 0  # blocks of finished requests, held until another engine pulls them
     transferring: int = 0  # requests whose KV is being sent or received
-    blocked_s: float = 0.0  # virtual seconds in which requests waited although nothing was computed
+    blocked_s: float = 0.0  # virtual seconds for which requests waited although nothing was computed
     tiers: TiersStats | None = None  # tiers below HBM
     arithmetic_s: float = 0.0  # energy of arithmetic as in power.Clock
 
 
 def _in_store(store: SharedStore, block_size: int, request: EngineRequest) -> int:
-    """Return how many leading prompt tokens this engine and the store hold together."""
+    """Return the number of leading prompt tokens that this engine and the store hold together."""
     here = request.computed // block_size
     return (here + store.look_up(request.chain, here, request.prompt_tokens // block_size)) * block_size
 
@@ -112,16 +112,16 @@ class Engine:
         self._plan: StepPlan | None = None  # the step in progress
         self.blocked_s = 0.0
         self._blocked_since: float | None = None
-        self._decode_run: DecodeRun | None = None  # the next decode steps; None: not computed yet
-        self._equal_steps = 0  # number of equal steps before a request joins or is preempted; 0: not computed yet
+        self._decode_run: DecodeRun | None = None  # next decode steps; None: not computed yet
+        self._equal_steps = 0  # next decode steps; None: not computed yet
         self._requests: dict[str, EngineRequest] = {}
         self._held: dict[str, EngineRequest] = {}  # finished requests whose blocks are still in use
         self._pulls: list[EngineRequest] = []  # result of the next `take_pulls`
         self._failed: list[EngineRequest] = []  # result of the next `take_failed`
 
     def add_request(self, request: EngineRequest, now_s: float) -> None:
-        """Add a request. Requests must arrive in order of time; a late one queues behind the others. A request that
-        `awaits_prefill` queues only when `prefilled` is called. Raise RequestTooLong."""
+        """Add a request. Requests must arrive in order of time; a late one queues behind the others. A request with
+        `awaits_prefill` queues only after `prefilled` is called. Raise RequestTooLong."""
         total = request.prompt_tokens + request.output_tokens
         capacity = self.pool.total * self.limits.block_size
         if total > capacity:
@@ -141,7 +141,7 @@ class Engine:
             self._tiers.arrived(request, now_s)
 
     def abort(self, request_id: str) -> EngineRequest | None:
-        """Remove a request and free its blocks; None if it is unknown or over."""
+        """Remove a request and free its blocks. Return None if it is unknown or has ended."""
         request = self._requests.pop(request_id, None)
         if request is None:
             return None
@@ -163,8 +163,8 @@ class Engine:
         return self._tiers.held(key) if self._tiers is not None else ""
 
     def take_pulls(self) -> list[EngineRequest]:
-        """Return the requests that began to wait for transferred KV since the last call; call `pulled` or `abort` for
-        each."""
+        """Return the requests that have begun to wait for transferred KV since the last call; call `pulled` or `abort`
+        for each."""
         pulls, self._pulls = self._pulls, []
         return pulls
 
@@ -176,13 +176,13 @@ class Engine:
             self._queue_at_once(request, now_s)
 
     def take_failed(self) -> list[EngineRequest]:
-        """Return the requests that ran out of GPU memory while loading KV since the last call; they are over."""
+        """Return the requests that have run out of GPU memory while loading KV since the last call; they have ended."""
         failed, self._failed = self._failed, []
         return failed
 
     def pulled(self, request: EngineRequest, tokens: int, now_s: float) -> None:
-        """Let a request continue with the next step: KV of `tokens` prompt tokens has arrived. 0: the prompt is
-        computed here."""
+        """Let a request continue with the next step: KV of `tokens` prompt tokens has arrived. If it is 0, the prompt
+        is computed here."""
         if not request.is_over:
             self._scheduler.pulled(request, tokens)
             self._queue_at_once(request, now_s)
@@ -201,7 +201,7 @@ class Engine:
         if request is None:
             return False
         if self._plan is None and not self.running:
-            # Requests that waited for these blocks start now, not at the last step.
+            # Requests that have waited for these blocks start now, not at the last step.
             self.clock_s = max(self.clock_s, now_s)
         self._scheduler.free(request)
         return True
@@ -257,7 +257,8 @@ class Engine:
                 return results
 
     def next_turn_s(self) -> float | None:
-        """Return when a step ends or can start, or a run of decode steps ends, unless a request is added before."""
+        """Return when a step ends or can start, or a run of decode steps ends, unless a request is added before
+        that."""
         if self._plan is not None:
             return self._plan.end_s
         run = self.coming_run()
@@ -267,7 +268,7 @@ class Engine:
         return self.clock_s + run_s(self._equal_steps, run.first_s, run.growth_s)
 
     def turn(self, now_s: float) -> StepResult | None:
-        """Advance to `now_s`. Call it at `next_turn_s`, or at once if that has passed. Return the steps that end;
+        """Advance to `now_s`. Call this at `next_turn_s`, or at once if that has passed. Return the steps that end;
         None if a step starts."""
         if self._plan is not None:
             return self.complete()
@@ -377,7 +378,7 @@ class Engine:
         return plan.end_s
 
     def _enqueue(self, request: EngineRequest) -> None:
-        """Queue a request, in order of arrival. A request that already has its blocks, as its KV was pulled, goes
+        """Queue a request, in order of arrival. A request that already has its blocks, because its KV was pulled, is
         first."""
         waiting = self._scheduler.waiting
         (waiting.appendleft if request.blocks else waiting.append)(request)
@@ -444,7 +445,7 @@ class Engine:
         """Emit a token per step for each decoding request. `first_end_s` is the end of the first step."""
         steps, now_s = result.steps, self.clock_s
         result.emitted += requests
-        for request in requests:  # written out: the hottest loop
+        for request in requests:  # written out, because it is the hottest loop
             generated = request.generated
             if generated == 1:
                 request.second_token_s = first_end_s
@@ -480,7 +481,7 @@ class Engine:
         if not 0 < batch <= self.limits.max_num_batched_tokens or (scheduler.waiting and not scheduler.blocked):
             return None
         context, steps = 0, sys.maxsize
-        for request in running:  # written out: the hottest loop
+        for request in running:  # written out, because it is the hottest loop
             generated = request.generated
             tokens = request.prompt_tokens + generated
             if not generated or tokens - request.computed != 1:
@@ -508,8 +509,8 @@ class Engine:
         return steps
 
     def run(self, run: DecodeRun, steps: int, pace: DecodeRun | None = None) -> StepResult:
-        """Complete `steps` decode steps in closed form. `pace` is the run of the slowest engine that steps with this
-        one."""
+        """Complete `steps` decode steps in closed form. `pace` is the run of the slowest engine that steps together
+        with this one."""
         pace = pace or run
         start_s = self.clock_s
         last_s = start_s + run_s(steps - 1, pace.first_s, pace.growth_s)
@@ -518,7 +519,7 @@ class Engine:
         result.context, result.decodes = run.context + run.batch * (steps - 1) / 2, run.batch
         self._scheduler.grow_running(steps)  # all requests grow before any ends and frees blocks
         joins = self._tiers is not None and self._tiers.ended((), result.duration_s, self.clock_s, prefills=False)
-        if joins:  # blocks were written, so requests that wait for them are tried again
+        if joins:  # blocks were written, so requests that wait for blocks are tried again
             self._scheduler.blocked = False
         self._emit_decodes(list(self._scheduler.running), result, start_s + pace.first_s)
         self._equal_steps = 0
@@ -527,7 +528,7 @@ class Engine:
 
     def _has_capacity(self, steps: int) -> bool:
         """Return whether every running request can continue for the given number of steps without preemption, and
-        without evictions on which a step waits.
+        without evictions for which a step waits.
         """
         scheduler, pool = self._scheduler, self.pool
         free = pool.free if pool.evicting is None else pool.blank

@@ -1,4 +1,5 @@
-"""Constants of one engine instance, shared by the simulated engine and the twin. Plain values; seconds are virtual."""
+"""Constants of one engine instance, used by both the simulated engine and the twin. Plain values; seconds are
+virtual."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -12,9 +13,9 @@ from fleet.engine.tiers.model import TiersModel
 Role = Literal["both", "prefill", "decode"]
 
 
-# The load for which an engine's constants are known, and how much of another load lies outside
+# The load for which an engine's constants are known, and the part of another load that lies outside it
 EDGE = 0.05  # share of the requests at each end that does not widen a range
-TOLERANCE = 1.25  # factor beyond an end that still counts as inside
+TOLERANCE = 1.25  # factor beyond either end within which a value still counts as inside
 MOST_OUTSIDE = 0.2  # share of a load's requests above which the part outside matters
 
 
@@ -22,7 +23,7 @@ MOST_OUTSIDE = 0.2  # share of a load's requests above which the part outside ma
 class LoadRange:
     """Range of a load, from the 5th to the 95th percentile of its requests."""
 
-    in_flight: tuple[int, int]  # requests on the instance at an arrival, the new one included
+    in_flight: tuple[int, int]  # requests on the instance at an arrival, including the new one
     new_tokens: tuple[int, int]  # uncached tokens of a prompt
 
 
@@ -52,7 +53,7 @@ class RequestLoad:
         return LoadRange(_range(self.in_flight), _range(self.new_tokens))
 
     def outside(self, known: LoadRange) -> tuple[str, ...]:
-        """Describe the parts of this load beyond the known range; empty if none matters."""
+        """Describe the parts of this load outside the known range; empty if none matters."""
         found = (
             _beyond("requests at once on an instance", known.in_flight, self.in_flight),
             _beyond("new tokens in a prompt", known.new_tokens, self.new_tokens),
@@ -96,20 +97,21 @@ class TransferLink:
     busy_bytes_per_s: float = 3e9  # rate while the sender computes
 
     def seconds(self, size: int, transfers: int, *, busy: bool) -> float:
-        """Return the duration of a transfer of `size` bytes that, when it starts, shares the link with `transfers` -
-        1 others."""
+        """Return the duration of a transfer of `size` bytes that, at its start, shares the link with `transfers` - 1
+        others."""
         rate = self.busy_bytes_per_s if busy else self.idle_bytes_per_s
         return self.setup_s + size * max(transfers, 1) / rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferModel(TransferLink):
-    """How KV blocks reach an instance from another."""
+    """The way in which KV blocks reach an instance from another."""
 
     bytes_per_token: float
     hold_s: float = 480.0  # time after which blocks that were not pulled are freed
     connect_s: float = 0.0  # setup of the first transfer between two instances
-    together: bool = False  # True: the decoder gets the request at the same time and polls until the prompt is computed
+    # True: the decoder gets the request at the same time and polls until the prompt has been computed
+    together: bool = False
     poll_s: float = 1e-3  # interval between two polls
     lend_s: float = 0.0  # time for which a decoder keeps an answer's blocks for the prefill of the session's next turn
 
@@ -123,13 +125,13 @@ class EngineModel:
     limits: Limits  # limits, including the block size
     api_s: float = API_S  # time from the router to the engine's queue
     window: int | None = None  # most tokens of prompt and answer together; None: the capacity of the KV cache
-    kv_events: bool = False  # True: the engine publishes events, so the router knows the instance's blocks exactly
+    kv_events: bool = False  # True: the engine publishes events, so that the router knows the instance's blocks exactly
     role: Role = "both"
     pair: str = ""  # the only instance that prefills for it; empty: any with the connector
     together: str = ""  # group of data-parallel ranks that step together; empty: it steps alone
     connector: str = ""  # as in router/contract/connectors.py; empty: KV does not move
     tiers: TiersModel | None = None  # tiers of KV below HBM
-    transfers: TransferModel | None = None  # None: no KV arrives, so offloaded prompts are computed by the decoder
+    transfers: TransferModel | None = None  # None: no KV arrives, so decoders compute offloaded prompts themselves
     api_s_per_token: float = API_S_PER_TOKEN  # API time per prompt token
     calibrated: LoadRange | None = None  # load for which its constants are known; None: they are not measured
 

@@ -1,11 +1,11 @@
 """The step-time law: the duration of one engine step from its content.
 
-    T_step = t0 + t_host + T_lin + T_prefill_attention + T_decode_attention + T_allreduce + T_decodes + T_prompts
+T_step = t0 + t_host + T_lin + T_prefill_attention + T_decode_attention + T_allreduce + T_decodes + T_prompts
 
 T_decodes: the cost of each decoding sequence besides its arithmetic (launching its share of the kernels, sampling,
-writing the answer). T_prompts: what a step with prompts costs over several GPUs because it runs outside CUDA graphs,
-where each reduction takes longer. T_allreduce: a floor per step and a share per token, to which kernels between
-products add the time in which they read and write a token's activations.
+writing the answer). T_prompts: the additional cost of a step with prompts over several GPUs, because it runs outside
+CUDA graphs, where each reduction takes longer. T_allreduce: a floor per step and a share per token, to which kernels
+between products add the time in which they read and write a token's activations.
 
 For a mixture of experts, T_lin multiplies with the weights that one token uses, and reads the weights that any token of
 the step uses: N tokens that each use a random share s of the experts touch 1 - (1 - s)^N of them.
@@ -32,33 +32,33 @@ if TYPE_CHECKING:
 class Host:
     """The host's part of a step, on top of the GPU's arithmetic and reads."""
 
-    step_s: float  # scheduling, sampling and detokenising that do not overlap with the GPU
+    step_s: float  # scheduling, sampling and detokenizing that do not overlap with the GPU
     decode_s_per_layer: float  # per decoding sequence and layer: launching its share of kernels, sampling, writing
-    workers_s: float = 0.0  # handing a step to twice as many worker processes, one per GPU
-    prompts_s_per_layer: float = 0.0  # further time of a step with prompts, over several GPUs
+    workers_s: float = 0.0  # passing a step to twice as many worker processes, one per GPU
+    prompts_s_per_layer: float = 0.0  # additional time of a step with prompts, over several GPUs
 
 
 # Host times used with fitted constants. Most of the host's time overlaps with the GPU if the engine plans a step while
 # the previous one runs (the default since vLLM 0.14). Synchronous: all four are fitted to the TPOT of 45 measured loops
 # of vLLM 0.12, Qwen3-32B, prompts of 1,024 tokens, two, four and eight H100. According to tables of reductions on H100,
 # 128 reductions of 16 MB take 3 to 4 ms longer outside CUDA graphs; in step rows of vLLM 0.20, steps with prompts are 2
-# to 5 ms longer on two and four GPUs, but not on one. Asynchronous: chosen between what groups of decodes leave on an
-# H200 (vLLM 0.20: 0.25 ms, 0.2 µs) and what mixed loads leave (docs/findings/gpu.md).
+# to 5 ms longer on two and four GPUs, but not on one. Asynchronous: chosen between the remainder of groups of decodes
+# on an H200 (vLLM 0.20: 0.25 ms, 0.2 µs) and that of mixed loads (docs/findings/gpu.md).
 ASYNC_HOST_S = 0.5e-3
 FITTED_HOST = {True: Host(ASYNC_HOST_S, 0.4e-6), False: Host(0.78e-3, 0.7e-6, 0.28e-3, 93e-6)}
 # Host times used with tables, by whether the engine plans ahead. Asynchronous: the step rows of vLLM 0.20 (Qwen3-32B,
 # one to four GPUs) leave 0.1 to 0.4 ms over the tables for a step of few decodes; the cost of a sequence was chosen by
 # measured closed loops (docs/twin.md).
 TABLED_HOST = {True: Host(0.25e-3, 0.2e-6), False: Host(1.25e-3, 0.9e-6)}
-# Share of a token's products in routed experts, by published sizes: DeepSeek-V3 0.6, Qwen3-235B and Kimi-K2 0.7,
-# MiniMax-M2.5 and gpt-oss-120b 0.7, Mixtral 0.9. Tables do not distinguish models.
+# Share of a token's products that are in routed experts, by published sizes: DeepSeek-V3 0.6, Qwen3-235B and Kimi-K2
+# 0.7, MiniMax-M2.5 and gpt-oss-120b 0.7, Mixtral 0.9. Tables do not distinguish models.
 EXPERTS_SHARE = 0.7
 GRAPH_TOKENS = 512  # largest step that vLLM captures as a CUDA graph; for larger steps the host launches each kernel
-# Share of the peak bandwidth that kernels between products reach. The kernel tables behind the fits contain only
-# products and attention; 0.8 is what the tables' publisher assumes for the other kernels.
+# Share of the peak bandwidth reached by kernels between products. The kernel tables behind the fits contain only
+# products and attention; 0.8 is the value that the tables' publisher assumes for the other kernels.
 ACTIVATION_BANDWIDTH = 0.8
 API_S = 10e-3  # HTTP and enqueueing, per request; depends on the deployment
-API_S_PER_TOKEN = 1.1e-6  # tokenisation, per prompt token
+API_S_PER_TOKEN = 1.1e-6  # tokenization, per prompt token
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class Law:
     decode_s: float = 0.0  # time per decoding sequence, on top of its arithmetic
     computing_draw: float = 0.0  # as in power.py; 0: unknown
     reading_draw: float = 0.0
-    launch_s: float = 0.0  # least time of a step with prompts that is too large for CUDA graphs; 0: unknown
-    prompts_s: float = 0.0  # further time of a step with prompts
+    launch_s: float = 0.0  # shortest time of a step with prompts that is too large for CUDA graphs; 0: unknown
+    prompts_s: float = 0.0  # additional time of a step with prompts
 
     @property
     def context_cost(self) -> float:
@@ -105,15 +105,16 @@ class Law:
         return math.sqrt(math.sqrt((self.compute_s_per_token * tokens) ** 4 + weights_s**4))
 
     def computing_s(self, tokens: int, pairs: float) -> float:
-        """Return the part of a step that arithmetic limits, and that grows when the GPU's clock falls (power.py)."""
+        """Return the part of a step that is limited by arithmetic, which grows when the GPU's clock falls
+        (power.py)."""
         linear_s = self.linear_s(tokens)
         share = min(1.0, self.compute_s_per_token * tokens / linear_s) if linear_s else 0.0
         return linear_s * share**4 + self.attention_s_per_pair * pairs
 
     def step_s(self, tokens: int, pairs: float, context: int, decodes: int) -> float:
-        """Return the duration of a step of `tokens` new tokens in all. `pairs`: sum over prefill chunks of n·c + n²/2,
-        with c tokens before the chunk of n; `context`: tokens that the `decodes` decoding sequences attend to,
-        together."""
+        """Return the duration of a step of `tokens` new tokens in all. `pairs` is the sum over prefill chunks of n·c +
+        n²/2, with c tokens before the chunk of n; `context` is the number of tokens to which the `decodes` decoding
+        sequences attend, in total."""
         step_s = (
             self.fixed_s
             + self.linear_s(tokens)
@@ -145,8 +146,8 @@ class Law:
 
 @dataclass(frozen=True, slots=True)
 class TabledLaw(Law):
-    """A law that reads the linear part of a step from measured points. Its other constants hold for large and for
-    small steps, for callers that price a token or a read of the weights."""
+    """A law that takes the linear part of a step from measured points. Its other constants hold for large and for small
+    steps, for callers that price a token or a read of the weights."""
 
     prefill_points: Points = ((), ())
     decode_points: Points = ((), ())
@@ -158,7 +159,7 @@ class TabledLaw(Law):
         return self._tabled_s(tokens, pairs, context, decodes)
 
     def rank_s(self, plan: "StepPlan", mean: float) -> float:
-        """Return the duration of a rank's step: experts work on the tokens of all ranks."""
+        """Return the duration of a rank's step: experts process the tokens of all ranks."""
         tokens = plan.tokens + EXPERTS_SHARE * (mean - plan.tokens)
         return self._tabled_s(tokens, plan.pairs, plan.context, len(plan.decode))
 
@@ -184,7 +185,7 @@ def interpolated_ms(points: Points, tokens: float) -> float:
 
 
 def law_from(constants: Mapping[str, float]) -> Law:
-    """Build the law from constants by name, as a calibration stores them; other names are ignored."""
+    """Build the law from constants by name, in the form in which a calibration stores them; other names are ignored."""
     return Law(**{field.name: constants[field.name] for field in fields(Law) if field.name in constants})
 
 

@@ -1,6 +1,6 @@
-"""Steps engines together, like the data-parallel ranks of a mixture of experts.
-The ranks exchange tokens in every layer: a step begins on all of them at the same time and lasts as long as on the
-slowest. A rank without work computes a dummy batch, which delays no other rank; its requests wait for the next step.
+"""Steps engines together, like the data-parallel ranks of a mixture of experts. The ranks exchange tokens in every
+layer: a step begins on all of them at the same time and lasts as long as on the slowest. A rank without work computes a
+dummy batch, which delays no other rank; a request that arrives there waits for the next step.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Lockstep:
         return self._clock_s + coming.pace.first_s if coming is not None else self._next_start_s()
 
     def next_turn_s(self) -> float | None:
-        """Return when to call `turn`, unless something happens to one of the engines earlier."""
+        """Return when to call `turn`, unless an event concerns one of the engines before that."""
         if self._end_s is not None:
             return self._end_s
         coming = self._coming()
@@ -44,8 +44,8 @@ class Lockstep:
         return self._clock_s + run_s(coming.steps, coming.pace.first_s, coming.pace.growth_s)
 
     def turn(self, now_s: float) -> list[StepResult | None]:
-        """Return the steps that end on each engine; empty if a step starts. If called before `next_turn_s`, return
-        the steps that have ended by then."""
+        """Return the steps that end on each engine; empty if a step starts. If called before `next_turn_s`, return the
+        steps that have ended by then."""
         if self._end_s is not None:
             return self._complete()
         coming = self._coming()
@@ -141,7 +141,7 @@ class RankSteps:
     def __init__(self, group: Lockstep, place: int) -> None:
         self._group = group
         self._engine = group.engines[place]
-        self._ended: list[StepResult] = []  # steps completed by a call from another rank
+        self._ended: list[StepResult] = []  # steps completed by a call for another rank
         self._all: Sequence[RankSteps] = ()
 
     def next_event_s(self) -> float | None:

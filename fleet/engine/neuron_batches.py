@@ -22,7 +22,7 @@ KNOWN_HITS = "known_hits"
 
 
 class KnownHits(Scheduler):
-    """Schedules requests with known cached tokens, given in `content`. Each request takes its own blocks, since a
+    """Schedules requests with known cached tokens, given in `content`. Each request takes separate blocks, because a
     record does not show which requests share blocks."""
 
     caches_prefixes = False
@@ -75,7 +75,7 @@ class NeuronBatches(Scheduler):
 
     def plan(self, now_s: float) -> StepPlan:
         plan = StepPlan(now_s)
-        self._admit(plan, 1)  # a budget that the first prompt exhausts
+        self._admit(plan, 1)  # for a budget that the first prompt exhausts
         if not plan.prefill:
             self._plan_running(plan)
         return plan
@@ -111,7 +111,7 @@ class NeuronPrefill(_Disaggregated):
 
 class NeuronDecode(_Disaggregated):
     def pulled(self, request: EngineRequest, tokens: int) -> None:
-        """Continue a request whose whole prompt came as KV, along with its first token."""
+        """Continue a request whose whole prompt arrived as KV, together with its first token."""
         super().pulled(request, tokens)
         self.blocked = False
         if tokens >= request.prompt_tokens and request.output_tokens > 1:
@@ -141,7 +141,7 @@ class NeuronDecode(_Disaggregated):
 
 
 def next_poll_s(asked_s: float, done_s: float, poll_s: float) -> float:
-    """Return when a decoder that has polled every `poll_s` since `asked_s` learns that a prompt is computed."""
+    """Return when a decoder that has polled every `poll_s` since `asked_s` learns that a prompt has been computed."""
     if poll_s <= 0 or done_s <= asked_s:
         return max(asked_s, done_s)
     polls = math.ceil((done_s - asked_s) / poll_s - 1e-6)  # allowance for rounding in sums of floating-point numbers

@@ -8,10 +8,9 @@ token). Its two arithmetic efficiencies are solved from two measured times to fi
 tokens); its memory efficiencies are those of the other models; its `t0_ms` is 0, as a measured step of 8 decodes is
 shorter than the host time plus reading the weights.
 
-A combination without a fit uses measured tables (tables.py), if the product ships some. Otherwise it takes the
-efficiencies of the nearest fit on the same GPU, and the profile says so (`transferred`). Against measurements of eight
-GPUs, the efficiencies of four were within 4 %; for other models the fixed time of a step, 43 µs a layer, is up to 17 %
-too long.
+A combination without a fit uses measured tables (tables.py), if Weir ships some. Otherwise it takes the efficiencies of
+the nearest fit on the same GPU, and the profile states that (`transferred`). Against measurements of eight GPUs, the
+efficiencies of four were within 4 %; for other models the fixed time of a step, 43 µs a layer, is up to 17 % too long.
 
 The host's time depends on the version of the engine, so a profile names one.
 """
@@ -37,30 +36,31 @@ class UnknownProfile(LookupError):
 
 
 class NoRoom(UnknownProfile):
-    """The model is known and does not fit on this number of GPUs."""
+    """The model is known but does not fit on this number of GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
     params: int  # number of weights in each token's matrix products
-    weight_bytes: float  # whole model without the embeddings, of which a step reads a few rows
+    weight_bytes: float  # the whole model without the embeddings, of which a step reads only a few rows
     kv_bytes_per_token: float  # whole model
     layers: int
     q_heads: int
     head_dim: int
     embedding_bytes: float
     hidden: int
-    expert_bytes: float = 0.0  # expert weights alone: a step reads the experts that its tokens use
+    expert_bytes: float = 0.0  # expert weights alone; a step reads the experts that its tokens use
     expert_share: float = 0.0  # share of the experts that one token uses, 0–1
     norm_bytes: float = 0.0  # activation bytes that norms read and write on each GPU, per token
-    divided_bytes: float = 0.0  # activation bytes that GPUs divide (gates, rotations, KV); 0: unknown or in the fit
+    # Activation bytes divided among the GPUs (gates, rotations, KV); 0: unknown, or part of the fit
+    divided_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
     flops: float  # dense BF16 peak of one GPU, 1/s
     bandwidth: float  # device-memory bandwidth of one GPU, bytes/s
-    memory: float  # device memory of one GPU that the driver reports, bytes
+    memory: float  # device memory of one GPU as reported by the driver, bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class GpuMemory:
 
     weights: float
     kv_cache: float
-    reserve: float  # activations and CUDA graphs, which stay while the engine sleeps
+    reserve: float  # activations and CUDA graphs, which remain while the engine sleeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Profile:
     peak: Peak
     fit: Fit | Tables
     version: Version = VERSION  # version of vLLM
-    transferred: str = ""  # where its efficiencies come from; empty: from its own fit
+    transferred: str = ""  # source of its efficiencies; empty: its own fit
 
     @property
     def tables(self) -> Tables | None:
@@ -110,7 +110,7 @@ class Profile:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Return caveats to show beside results of the profile."""
+        """Return caveats for display beside results of the profile."""
         return self.tables.notes if self.tables is not None else ()
 
     @property
@@ -125,7 +125,7 @@ class Profile:
 
     @property
     def is_async(self) -> bool:
-        """True if the engine plans a step while the step before it runs."""
+        """True if the engine plans a step while the previous one runs."""
         return self.version >= ASYNC_SINCE
 
 
@@ -139,8 +139,8 @@ def _dense(
     tied: bool = False,
     head_norms: bool = False,
 ) -> ModelProfile:
-    """Return a dense bfloat16 model with gated products and grouped heads of size 128. `heads` holds the numbers of
-    query heads and of key and value heads; with `head_norms`, queries and keys are normalized per head."""
+    """Return a dense bfloat16 model with gated products and grouped heads of size 128. `heads` is (number of query
+    heads, number of key and value heads); with `head_norms`, queries and keys are normalized per head."""
     q_heads, kv_heads = heads
     attention = hidden * HEAD_DIM * (2 * q_heads + 2 * kv_heads)
     params, embedding = layers * (attention + 3 * hidden * inner), vocabulary * hidden
@@ -227,7 +227,7 @@ ACTIVATION_BYTES = 1.3e9  # activations of an 8192-token step, and CUDA graphs
 
 TP_SIZES = (1, 2, 4, 8)
 T0_MS_PER_LAYER = 0.043  # fixed time of a step, for models without a fit
-LEAST_KV_TOKENS = 16_384  # with fewer KV tokens, a model does not count as fitting
+LEAST_KV_TOKENS = 16_384  # a model that leaves fewer KV tokens does not count as fitting
 
 
 def profile(
@@ -283,7 +283,7 @@ def read(text: str) -> Tables:
 
 
 def model_names() -> tuple[str, ...]:
-    """Return the models that `profile` knows on some GPU."""
+    """Return the models for which `profile` succeeds on some GPU."""
     return (*MODELS, *(name for name in _tabled_models() if name not in MODELS))
 
 
@@ -335,9 +335,7 @@ def _not_tabled(gpu: str, model: str, tp: int, dp: int, *, expert_parallel: bool
 
 
 def _sizes(tables: Tables) -> ModelProfile:
-    """Return the sizes of the whole model in the number format in which its GPUs hold it. Values that only a fit needs
-    are 0.
-    """
+    """Return the sizes of the whole model in the number format used on its GPUs. Values that only a fit needs are 0."""
     return ModelProfile(
         params=0,
         weight_bytes=tables.weight_bytes * tables.tp,
@@ -360,7 +358,7 @@ def _profile(gpu: str, model: str, tp: int, version: Version) -> Profile:
 
 
 def _donors(gpu: str, *, alone: bool) -> list[tuple[str, int]]:
-    """Return the fits from which to take efficiencies; fits for one GPU lack reductions."""
+    """Return the fits from which efficiencies can be taken; fits for one GPU lack reductions."""
     return [(name, size) for known, name, size in FITS if known == gpu and (size == 1) == alone]
 
 
@@ -383,14 +381,14 @@ def _transferred(fit: Fit, fitted: ModelProfile, sizes: ModelProfile, *, alone: 
 
 
 def kv_blocks(of: Profile, block_size: int = 16, used: float = MEMORY_USED) -> int:
-    """Return the KV blocks that fit per GPU, counted like vLLM: in the memory that weights, embeddings and
-    activations leave."""
+    """Return the KV blocks that fit per GPU, counted as in vLLM: in the memory that weights, embeddings and activations
+    leave."""
     free = used * of.peak.memory - _held_bytes(of) - ACTIVATION_BYTES
     return int(free / (of.sizes.kv_bytes_per_token / of.tp * block_size))
 
 
 def memory_of(of: Profile, blocks: int, block_size: int = 16) -> GpuMemory:
-    """Return what an engine with this number of KV blocks holds of each GPU's memory."""
+    """Return the shares of each GPU's memory held by an engine with this number of KV blocks."""
     kv_bytes = blocks * block_size * of.sizes.kv_bytes_per_token / of.tp
     parts = (_held_bytes(of), kv_bytes, ACTIVATION_BYTES)
     return GpuMemory(*(size / of.peak.memory for size in parts))

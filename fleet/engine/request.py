@@ -1,4 +1,4 @@
-"""One request in the engine and its progress."""
+"""One request in the engine, and its progress."""
 
 import math
 from collections.abc import Sequence
@@ -79,23 +79,23 @@ class EngineRequest:
         self.chain = chain
         self.content = content  # included in KV events
         self.owner = owner  # the caller's reference, unused by the engine
-        self.held = held  # True: its blocks stay until `Engine.release_held`, for another engine to pull
+        self.held = held  # True: its blocks stay until `Engine.release_held`, so that another engine can pull them
         self.pull_tokens = pull_tokens  # prompt tokens whose KV is available elsewhere
         self.awaits_prefill = False  # True until `Engine.prefilled`: another engine is computing its prompt
-        self.pulled_tokens = 0  # pulled tokens that arrived; tokens cached locally are not requested
+        self.pulled_tokens = 0  # pulled tokens that have arrived; locally cached tokens are not requested
         self.computed = 0  # tokens whose KV is in blocks
         self.generated = 0
-        self.cached_tokens = 0  # prompt tokens in the prefix cache at first admission, or pulled
+        self.cached_tokens = 0  # prompt tokens that were in the prefix cache at first admission, or pulled
         self.blocks: list[int] = []
         self.stored = 0  # full blocks already in the prefix cache
         self.preemptions = 0
         self.interruptions = 0  # steps with another request's prefill between two of its tokens
         # Used with tiers below HBM.
-        self.load: BlockLoads | None = None  # loads for the step that it joins
+        self.load: BlockLoads | None = None  # loads for the step in which it joins
         self.load_s = 0.0  # duration of its reads, which may overlap with computing
         self.prefetch: Prefetch | None = None
         self.tier_tokens: tuple[int, ...] = ()  # prompt tokens loaded at first admission, by tier
-        self.written = 0  # leading blocks that need no more writing
+        self.written = 0  # leading blocks that need not be written any more
         # Virtual seconds; NaN: not yet.
         self.arrived_s = self.ready_s = self.scheduled_s = math.nan
         self.first_token_s = self.second_token_s = self.last_token_s = math.nan
@@ -126,12 +126,12 @@ class EngineRequest:
 # Runs of similar decode steps, in closed form
 
 
-@dataclass(slots=True)  # frozen, creating one would take four times as long
+@dataclass(slots=True)  # not frozen, which would take four times as long to create
 class DecodeRun:
     """Decode steps of the same batch, each longer than the previous one by one token of context per sequence."""
 
     steps: int  # number of steps until the first sequence ends
-    first_s: float  # length of the next step
+    first_s: float  # duration of the next step
     growth_s: float
     batch: int  # sequences
     context: int  # context in the next step, summed over the sequences

@@ -1,6 +1,6 @@
 """Continuous batching as in vLLM V1: first the running requests in order of admission, then new ones in order of
-arrival, all under one token budget per step; prompts are split into chunks that fit the remaining budget.
-When blocks run out, the request admitted last frees all its blocks and recomputes them later.
+arrival, all under one token budget per step; prompts are split into chunks that fit the remaining budget. If blocks run
+out, the request admitted last frees all its blocks and recomputes them later.
 """
 
 from collections import deque
@@ -25,10 +25,11 @@ class Limits:
     max_num_batched_tokens: int = 8192
     batching: str = VLLM  # key of fleet.engine.neuron_batches.BATCHING
     async_scheduling: bool = True  # True: a step is planned while the previous one runs
-    ranks: int = 1  # GPUs with their own prompts; a whole prompt must fit into the share of one GPU
+    ranks: int = 1  # GPUs that process separate prompts; a whole prompt must fit into the share of one GPU
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        """Pickle the constructor's arguments, so that compiled and interpreted classes read each other's pickles."""
+        """Pickle the constructor's arguments, so that compiled and interpreted classes can read each other's
+        pickles."""
         return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
 
@@ -41,7 +42,8 @@ class StepPlan:
     decode: list[EngineRequest] = field(default_factory=list)
     pulls: list[EngineRequest] = field(default_factory=list)  # admitted requests that wait for KV from elsewhere
     loads: list[BlockLoads] = field(default_factory=list)  # loads from tiers below HBM
-    failed: list[EngineRequest] = field(default_factory=list)  # requests out of GPU memory for their loads
+    # Requests for whose loads there was not enough GPU memory
+    failed: list[EngineRequest] = field(default_factory=list)
     preempted: int = 0
     pairs: float = 0.0  # as in Law.step_s
     context: int = 0  # as in Law.step_s
@@ -67,11 +69,11 @@ class Scheduler:
         self.pool = pool
         self.limits = limits
         self.tiers = tiers  # tiers below HBM
-        self.store: Callable[[EngineRequest], int] | None = None  # tokens of a prompt that a shared store holds
+        self.store: Callable[[EngineRequest], int] | None = None  # prompt tokens held by a shared store
         self._size = limits.block_size
         self.running: list[EngineRequest] = []
         self.waiting: deque[EngineRequest] = deque()
-        self.pulling: list[EngineRequest] = []  # requests that have their blocks and wait for the KV
+        self.pulling: list[EngineRequest] = []  # requests that have their blocks and wait for KV
         self.blocked = False  # True if the first waiting request cannot start before a running one ends
         self.cache_queries = 0  # prompt tokens looked up
         self.cache_hits = 0  # cached part of the looked-up tokens
@@ -88,12 +90,12 @@ class Scheduler:
         return plan
 
     def release(self, request: EngineRequest) -> None:
-        """Remove a request that is over and free its blocks."""
+        """Remove a request that has ended and free its blocks."""
         self.retire(request)
         self.free(request)
 
     def retire(self, request: EngineRequest) -> None:
-        """Remove a request that is over; its blocks stay in use until `free`."""
+        """Remove a request that has ended; its blocks stay in use until `free`."""
         for queue in (self.running, self.pulling, self.waiting):
             if request in queue:
                 queue.remove(request)
@@ -109,7 +111,7 @@ class Scheduler:
     def pulled(self, request: EngineRequest, tokens: int) -> None:
         """End a transfer: `tokens` of the prompt are in its blocks, and the request may be admitted."""
         self.pulling.remove(request)
-        computed = min(tokens, request.prompt_tokens - 1)  # the last token's logits give the first new token
+        computed = min(tokens, request.prompt_tokens - 1)  # the last token's logits are needed for the first new token
         if computed > request.computed:
             request.pulled_tokens = computed - request.computed
             request.computed = computed
@@ -117,8 +119,8 @@ class Scheduler:
         self.pull_hits += request.pulled_tokens
 
     def grow(self, request: EngineRequest, tokens: int) -> None:
-        """Allocate the blocks for `tokens` more tokens. Full blocks can be hit at once: vLLM stores them when it
-        schedules the step."""
+        """Allocate the blocks for `tokens` more tokens. Full blocks can be hit at once, because vLLM stores them when
+        it schedules the step."""
         size, end = self._size, request.computed + tokens
         if end > len(request.blocks) * size:
             request.blocks += self.pool.allocate(-(-end // size) - len(request.blocks))
@@ -211,7 +213,7 @@ class Scheduler:
         return min(request.tokens - request.computed, budget)
 
     def _enter(self, request: EngineRequest, plan: StepPlan) -> bool:
-        """Take the request's cached blocks and choose what it loads from below HBM; return False if it has to wait."""
+        """Take the request's cached blocks and choose what it loads from below HBM. Return False if it has to wait."""
         tiers = self.tiers
         if tiers is None:
             return self._reserve(request)
@@ -226,10 +228,9 @@ class Scheduler:
         return True
 
     def _reserve(self, request: EngineRequest) -> bool:
-        """Take the request's cached blocks; return False if the whole rest of the prompt, not only a chunk, does not
-        fit."""
+        """Take the request's cached blocks. Return False if the rest of the prompt does not fit as a whole."""
         size = self.limits.block_size
-        # At least one token is computed: the first new token comes from its logits.
+        # At least one token is computed, because the first new token needs its logits.
         hits = self.pool.hit(request.chain, (request.tokens - 1) // size) if self.caches_prefixes else []
         needed = -(-request.tokens // size) - len(hits) + self.pool.idle_among(hits)
         if needed > self.pool.free:
@@ -241,8 +242,8 @@ class Scheduler:
         return True
 
     def _pulls(self, request: EngineRequest) -> bool:
-        """Return whether the request must first wait for transferred KV; it then gets all its blocks. Requested only
-        once."""
+        """Return whether the request must first wait for transferred KV, in which case it gets all its blocks. KV is
+        requested only once."""
         available = request.pull_tokens
         if self.store is not None and not available:
             available = self.store(request)

@@ -1,7 +1,7 @@
-"""Profiles from measured tables: the step times of one model on one GPU in one layout, as points.
-The points are sampled from the kernel tables of aiconfigurator-core (fleet/profiling). The tables omit the host's time
-and the cost of a decoding sequence besides its arithmetic; law.py adds both. Prefill and decode have separate linear
-parts, as their kernels differ: products, norms, reductions, experts and their exchange.
+"""Profiles from measured tables: the step times of one model on one GPU in one layout, as points. The points are
+sampled from the kernel tables of aiconfigurator-core (fleet/profiling). The tables contain neither the host's time nor
+the cost of a decoding sequence besides its arithmetic; law.py adds both. Prefill and decode have separate linear parts,
+as their kernels differ: products, norms, reductions, experts and their exchange.
 """
 
 import math
@@ -19,8 +19,8 @@ Size = Annotated[float, Meta(gt=0, le=1e15)]
 Time = Annotated[float, Meta(ge=0, le=1e12)]
 Points = tuple[tuple[int, ...], tuple[float, ...]]  # tokens in a step, and its linear part in ms
 
-# |Error| of TPOT, E2E and mean TTFT against measured closed loops, for the worst group of a family that influenced no
-# choice; for latent attention, the worst of all its points. docs/findings/reproduced.md lists them all.
+# |Error| of TPOT, E2E and mean TTFT compared with measured closed loops, for the worst group of a family that
+# influenced no choice; for latent attention, the worst of all its points. docs/findings/reproduced.md lists them all.
 EXPECTED: dict[str, tuple[float, float, float]] = {
     "dense": (0.14, 0.14, 0.41),
     "moe": (0.24, 0.24, 0.38),
@@ -31,23 +31,23 @@ EXPECTED: dict[str, tuple[float, float, float]] = {
 class Tables(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Measured tables of one model on one GPU; all byte counts are per GPU."""
 
-    name: str  # name of the model including its number formats, as in the option model_profile
+    name: str  # name of the model with its number formats, as in the option model_profile
     model: str  # the model's name on its hub
     gpu: str
     tp: Count
     dp: Count = 1  # number of ranks that share the experts
-    ep: Count = 1  # GPUs over which whole experts are distributed; 1: every GPU has a slice of each
+    ep: Count = 1  # GPUs over which whole experts are distributed; 1: every GPU has a slice of each expert
     formats: str  # formats of products, experts and KV
     family: Family
     layers: Count
     weight_bytes: Size  # weights, embeddings included
-    kv_bytes_per_token: Size  # for a window as long as the model's; layers with a shorter window count less
+    kv_bytes_per_token: Size  # for a window as long as the model's; layers with a shorter window need less
     prefill: Points
     decode: Points
     pair_ns: Time  # attention of a prefill, per pair of a new token and one before it
     context_ns: Time  # attention of a decode step, per token of context
     source: str
-    measured: float  # share of the step time that was measured at or between the shapes, 0–1
+    measured: float  # share of the step time that was measured at the shapes, or interpolated between them, 0–1
     grid_error: float  # mean |relative error| against the tables, at shapes between the points
     grid_worst: float
     notes: tuple[str, ...] = ()  # known weaknesses, as sentences

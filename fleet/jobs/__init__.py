@@ -5,8 +5,8 @@
     failed, cancelled ──resume──► queued, where the job keeps its finished parts
     running ──give_way──► queued, also with its finished parts, so that another owner's job is next
 
-Every arrow is a conditional UPDATE: a message that arrives twice starts a job once, a worker that was taken for lost
-writes nothing more, and only the first end counts.
+Every arrow is a conditional UPDATE: a message that arrives twice starts a job once, a worker that counts as lost writes
+nothing more, and only the first end counts.
 """
 
 import contextlib
@@ -33,11 +33,11 @@ ENDED = (DONE, FAILED, CANCELLED)
 
 BEAT_S = 0.5  # interval between two heartbeats, each of which also notices a cancellation
 ALIVE_S = 5.0  # interval between heartbeats of the thread that runs beside the work
-LOST_S = 60.0  # silence after which a running job's worker counts as lost, unless it is known to be gone earlier
+LOST_S = 60.0  # silence after which a running job's worker counts as lost, unless it is known earlier to have ended
 MOST_LOOKED_AT = 1_000  # queued jobs considered for the next turn, each actor's oldest before any other's second oldest
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 TURN_S = 30.0  # running time after which a resumable job gives way to another owner's
-SENT_AGAIN_S = 10.0  # time after which a queued job may have lost its message, as in a Redis that came back empty
+SENT_AGAIN_S = 10.0  # time after which a queued job may have lost its message, as after a restart of an empty Redis
 
 log = logging.getLogger(__name__)
 
@@ -74,11 +74,11 @@ J = TypeVar("J", bound=Job)
 
 
 class Stopped(Exception):
-    """The job is no longer running: it was cancelled, or its worker was considered lost."""
+    """The job is no longer running: it was cancelled, or its worker counted as lost."""
 
 
 class JobFailed(Exception):
-    """The work cannot be done. The message says why; `values` are fields of the row with more detail."""
+    """The work cannot be done. The message has the reason; `values` are fields of the row with more detail."""
 
     def __init__(self, cause: str, **values: Any) -> None:
         super().__init__(cause)
@@ -86,8 +86,8 @@ class JobFailed(Exception):
 
 
 def send(job: Job) -> None:
-    """Put the task on its queue. Without the broker the job stays queued and is sent again later."""
-    # Imported late, as every process loads the models, but few send jobs.
+    """Put the task on its queue. Without the broker, the job stays queued and is sent again later."""
+    # Imported late, because every process loads the models, but few send jobs.
     import redis
     from kombu.exceptions import OperationalError
 
@@ -116,7 +116,7 @@ def owner_of(actor: str) -> str:
 
 
 def _in_turn(model: type[J], leaving: J | None = None) -> list[J]:
-    """Return queued jobs: first those of the owner with the fewest running or earlier jobs; among equals, of the
+    """Return queued jobs: those of the owner with the fewest running or earlier jobs first; among equals, those of the
     owner whose last start is longest ago. `leaving` is a running job that counts as queued."""
     rows, left = model._default_manager.all(), [leaving.pk] if leaving else []
     running = rows.filter(status=RUNNING).exclude(pk__in=left).values_list("actor", flat=True)
@@ -147,8 +147,8 @@ def _room(model: type[Job]) -> int:
 
 @contextlib.contextmanager
 def held(model: type[J], job_id: int) -> Iterator[J | None]:
-    """Yield the job whose turn it is when a job's message arrives, if there is one to perform. A separate thread
-    sends heartbeats meanwhile, even while the work keeps the processor busy."""
+    """Yield the job whose turn it is when a job's message arrives, if there is one to perform. A separate thread sends
+    heartbeats meanwhile, even while the work keeps the processor busy."""
     job = claim_next(model, job_id)
     ended = threading.Event()
     if job is not None:
@@ -164,20 +164,20 @@ def _keep_alive(job: Job, ended: threading.Event) -> None:
         try:
             if not of_this_start(job).filter(status=RUNNING).update(heartbeat_at=timezone.now()):
                 return
-        except Exception as error:  # the database may be back in a moment
+        except Exception as error:  # the database may be reachable again soon
             log.warning("%s %s: no heartbeat: %s", job.TASK, job.pk, error)
         finally:
             connection.close()
 
 
 def of_this_start(job: J) -> "models.QuerySet[J]":
-    """Return the job's row, unless it has been queued again since: then it belongs to another worker."""
+    """Return the job's row, unless it has been queued again since and thus belongs to another worker."""
     return type(job)._default_manager.filter(pk=job.pk, started_at=job.started_at)
 
 
 def claim_next(model: type[J], job_id: int) -> J | None:
-    """Like `held`, without its heartbeat. Messages arrive in the order of requests; a message says only that its
-    job's queue has work, not which job is next."""
+    """Like `held`, without its heartbeat. Messages arrive in the order of requests; a message only says that its job's
+    queue has work, not which job is next."""
     named = model._default_manager.filter(pk=job_id).first()
     if named is None:
         return None
@@ -192,8 +192,8 @@ def claim(model: type[J], job_id: int) -> J | None:
 def _claim(model: type[J], chosen: Callable[[], int | None]) -> J | None:
     with transaction.atomic():
         queued = model._default_manager.filter(status=QUEUED)
-        # Claims are serialized: two that check for room at the same moment would both get it. SQLite has only one
-        # writer anyway.
+        # Claims are serialized; otherwise two that check for capacity at the same moment would both get it. SQLite has
+        # only one writer anyway.
         list(queued.order_by("pk").select_for_update().values_list("pk", flat=True))
         job_id = chosen() if _room(model) else None
         now = timezone.now()
@@ -211,7 +211,7 @@ def give_way(job: Job) -> bool:
     if job.started_at is None or timezone.now() - job.started_at < timedelta(seconds=TURN_S):
         return False
     following = next((each for each in _startable(type(job), job) if each.queue == job.queue), job)
-    # The time of the start remains, because it tells when its owner was last served.
+    # The start time remains, because it shows when its owner was last served.
     mine, ours = of_this_start(job).filter(status=RUNNING), owner_of(following.actor) == owner_of(job.actor)
     if ours or not mine.update(status=QUEUED, worker="", sent_at=timezone.now()):
         return False
@@ -239,8 +239,8 @@ def perform(
     expected: tuple[type[Exception], ...],
     end: Callable[..., bool] = end,
 ) -> bool:
-    """Do a job, unless another worker has claimed it: record its end with the row's values that `work` returns, and
-    send the next job. The message of an `expected` error becomes the cause. Return True if the job is done."""
+    """Perform a job, unless another worker has claimed it: record its end with the row's values that `work` returns,
+    and send the next job. The message of an `expected` error becomes the cause. Return True if the job is done."""
     with held(model, job_id) as job:
         if job is None:
             return False
@@ -260,7 +260,7 @@ def perform(
 
 
 def forget_old(jobs: "models.QuerySet[J]", kept: int) -> None:
-    """Delete ended jobs, except for the newest."""
+    """Delete ended jobs, except for the newest ones."""
     for oldest_kept in jobs.order_by("-pk")[kept - 1 : kept].values_list("pk", flat=True):
         jobs.filter(pk__lt=oldest_kept, status__in=ENDED).delete()
 
@@ -283,8 +283,8 @@ def resume(job: Job) -> bool:
 
 
 def requeue(job: Job, cause: str, **values: Any) -> bool:
-    """Let another worker take over a job whose worker is lost, once: `cause` stays with the job, and a job that
-    already has a cause fails."""
+    """Let another worker take over a job whose worker is lost, once: the job keeps `cause`, and a job that already has
+    a cause fails."""
     lost = of_this_start(job).filter(status=RUNNING, cause="")
     sent_at = timezone.now() - timedelta(seconds=SENT_AGAIN_S)
     return bool(lost.update(**_QUEUED_AGAIN, cause=cause, sent_at=sent_at, **values))
@@ -304,7 +304,7 @@ _QUEUED_AGAIN: dict[str, Any] = {
 
 
 def fail_lost(model: type[J], fail: Callable[[J, str], object], attempt: Try, now: datetime | None = None) -> None:
-    """Call `fail`, which ends a job with a cause, for each running job whose worker is gone or silent."""
+    """Call `fail`, which ends a job with a cause, for each running job whose worker has ended or fallen silent."""
     for job in model._default_manager.filter(status=RUNNING):
         if cause := lost(job, now):
             with attempt(f"{job._meta.model_name} {job.pk}"):
@@ -328,8 +328,8 @@ def cause_of(error: Exception, expected: tuple[type[Exception], ...]) -> str:
 
 
 class Heartbeat:
-    """Heartbeat of a running job. Its worker calls it often; it is written every BEAT_S, and immediately when the
-    step changes."""
+    """Heartbeat of a running job. Its worker calls it often; it is written every BEAT_S, and immediately when the step
+    changes."""
 
     def __init__(self, job: Job) -> None:
         self.job = job

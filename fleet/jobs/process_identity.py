@@ -1,10 +1,11 @@
-"""Identifies a process by boot, pid namespace, pid and start time, to tell whether it is gone, if that can be known."""
+"""Identifies a process by boot, pid namespace, pid and start time, to determine whether it has ended, if that can be
+known."""
 
 import functools
 import os
 from pathlib import Path
 
-_GONE = {"Z", "X"}  # killed, but not yet waited for by its parent
+_GONE = {"Z", "X"}  # killed, but its parent has not waited for it yet
 _STATE, _STARTED = 0, 19  # fields of /proc/<pid>/stat after the command in parentheses
 
 
@@ -14,7 +15,7 @@ def own() -> str:
 
 
 def is_gone(identity: str) -> bool:
-    """Return True only if this process can know that the other is gone; False for one on another host or in another
+    """Return True only if this process can know that the other has ended; False for one on another host or in another
     container."""
     space, _, rest = identity.partition("/")
     pid, _, started = rest.partition("/")

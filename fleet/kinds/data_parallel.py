@@ -31,7 +31,7 @@ def is_shared(spec: Ranked) -> bool:
 
 
 def endpoints(instance: str, dp: DataParallel) -> list[str]:
-    """Return the names under which routers and the twin know an instance: those of its ranks, if it has several."""
+    """Return the names that routers and the twin use for an instance: those of its ranks, if it has several."""
     return [ranks.named(instance, dp.first + place) for place in range(dp.ranks)] if dp.ranks > 1 else [instance]
 
 
@@ -48,7 +48,7 @@ def group(spec: Ranked, ordinal: int) -> tuple[int, ...]:
 
 
 def leader(spec: Ranked, ordinal: int) -> int | None:
-    """Return the first instance of the group, whose address the others are started with; None for the first instance
+    """Return the first instance of the group, with whose address the others are started; None for the first instance
     itself.
     """
     ordinals = group(spec, ordinal)
@@ -69,8 +69,8 @@ def refuse(spec: Ranked) -> dict[str, str]:
 
 
 def published(spec: Ranked, launch: Launch, *, moe: bool) -> DataParallel:
-    """Return the ranks to publish. With `moe`, the ranks compute each layer's experts together, so they wait for
-    each other in every step."""
+    """Return the ranks to publish. With `moe`, the ranks compute each layer's experts together and wait for each other
+    in every step."""
     if spec.data_parallel_size == 1:
         return DataParallel()
     ordinals = group(spec, launch.ordinal)

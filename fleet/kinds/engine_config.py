@@ -1,4 +1,4 @@
-"""The configuration with which an engine starts, as instances and versions of a pool store it."""
+"""The configuration with which an engine starts, in the form in which instances and versions of a pool store it."""
 
 from typing import Any
 

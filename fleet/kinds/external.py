@@ -1,5 +1,5 @@
-"""The `external` kind: an engine started elsewhere. Weir watches it and routes to it, and never starts or stops it.
-Its engines are listed as URLs, or by a source that is polled (fleet/discovery).
+"""The `external` kind: an engine started by another system. Weir watches it and routes to it, and never starts or stops
+it. Its engines are listed as URLs, or by a source that is polled (fleet/discovery).
 """
 
 import ipaddress
@@ -158,7 +158,8 @@ def _events(spec: ExternalSpec, launch: Launch) -> str:
 
 
 def event_address(endpoint: str, replay: str | None, host: str, topic: str = "") -> str:
-    """Return the event address of an engine that cannot report it, as routers read it (router/kv_events/sources.py)."""
+    """Return the event address of an engine that cannot report it, in the form that routers read
+    (router/kv_events/sources.py)."""
     more = {"replay": replay.replace(HOST, host) if replay else "", "topic": topic}
     query = urlencode({name: value for name, value in more.items() if value})
     return endpoint.replace(HOST, host) + (query and f"?{query}")
@@ -293,8 +294,8 @@ def is_engine_url(given: str) -> bool:
 
 
 def _is_metadata(host: str) -> bool:
-    """Return whether requests would go to metadata services of the host or its cloud. A name may resolve to them, so
-    each connection is checked again (router/contract/net/outgoing.py)."""
+    """Return whether requests would be sent to metadata services of the host or its cloud. A name may resolve to them,
+    so each connection is checked again (router/contract/net/outgoing.py)."""
     name = host.rstrip(".").lower()
     try:
         packed = socket.inet_aton(name) if _LEGACY_IPV4.fullmatch(name) else b""  # also written 0xa9.254.1, 2852039166

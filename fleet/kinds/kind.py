@@ -1,4 +1,4 @@
-"""The interface of one kind of engine for the fleet and the control plane. A new kind is one file and one line in
+"""The interface between one kind of engine and the fleet and control plane. A new kind is one file and one line in
 KINDS."""
 
 import contextlib
@@ -57,7 +57,7 @@ class Requirement:
 
     kind: RequirementKind
     name: str  # a program, module or folder, or the id of a GPU
-    of: str = ""  # for a module or GPU: the interpreter that must be able to import or see it
+    of: str = ""  # for a module or GPU, the interpreter that must be able to import or see it
     need_gb: float = 0.0  # for a folder, free space; for a GPU, free memory
     advice: str = ""  # remedy if it is missing
 
@@ -67,9 +67,9 @@ class TwinModel:
     """The twin's model of an instance whose constants are known without a calibration."""
 
     engine: EngineModel
-    source: str  # where the constants come from, for people
-    not_modelled: tuple[str, ...] = ()  # features left out of the model, for people
-    transferred: bool = False  # True if nothing was fitted to this model with this number of GPUs
+    source: str  # source of the constants, in words
+    not_modelled: tuple[str, ...] = ()  # features left out of the model, in words
+    transferred: bool = False  # True if no constant was fitted to this model with this number of GPUs
     family: str = ""  # family (fleet/engine/tables.py) of its measured tables; empty: other constants
 
 
@@ -82,23 +82,23 @@ class Kind:
     port_spans: Callable[[Any], Mapping[str, int]] = lambda spec: {}  # use → consecutive ports; default 1; 0: none
     command: Callable[[Any, Launch], list[str]]
     environment: Callable[[Any, Launch], dict[str, str]] = lambda spec, launch: {}
-    key_variable: str = ""  # variable from which the process reads the key that it requires; empty: none
+    key_variable: str = ""  # variable from which the process reads the key that it requires; empty: it requires none
     health_path: str = "/health"
     models_path: str = "/v1/models"  # empty if the kind has none
     metrics_path: str = "/metrics"
-    # Page that says whether it is paused; if that is its health page, by status 503. Empty: it cannot be paused.
+    # Page that reports whether it is paused; if that is its health page, by status 503. Empty: it cannot be paused.
     pause_path: str = ""
     scrape: Scrape
-    load_timeout_s: float  # time from launch to ready after which the start has failed
-    drain_timeout_s: float  # time after which running requests are cut off
+    load_timeout_s: float  # time from launch to ready after which the start counts as failed
+    drain_timeout_s: float  # time after which running requests are aborted
     grace_s: float  # time from SIGTERM to SIGKILL
     refuse: Callable[[Any], dict[str, str]] = lambda spec: {}  # option → why it conflicts with the others
     refuse_for: Callable[[Any, str], dict[str, str]] = lambda spec, model: {}  # `refuse` by the pool's model
     needs: Callable[[Any], tuple[str, ...]] = lambda spec: ()  # pools that must have a ready instance before a start
-    # Ordinal of the instance with whose address this instance is started; None: none.
+    # Ordinal of the instance whose address this instance is started with; None: none.
     pair: Callable[[Any, int], int | None] = lambda spec, ordinal: None
     pair_port: str = "http"  # use of the port on which the paired instance is reached
-    # Ordinals of the instances that serve only together, this one included; empty: it serves alone.
+    # Ordinals of the instances that serve only together, including this one; empty: it serves alone.
     group: Callable[[Any, int], tuple[int, ...]] = lambda spec, ordinal: ()
     # Why a list in the options does not fit this many prefill and decode instances; None: no list limits them.
     fixed_sides: Callable[[Any, int, int], str] | None = None
@@ -108,24 +108,27 @@ class Kind:
     adapter_slots: Callable[[Any], int] = lambda spec: 0
     wire: Callable[[Any, Launch], KvWire] = lambda spec, launch: KvWire()
     serves: bool = True  # True if it answers requests: routers know it, and its pool's model must be served
-    launched: bool = True  # False: started and stopped elsewhere; only watched and routed to
+    launched: bool = True  # False: it is started and stopped by another system; Weir only watches it and routes to it
     url: Callable[[Any, Launch], str] = lambda spec, launch: ""  # address of an instance that is not launched
     # Options that can change without restarting an instance. Options that older versions of Weir did not have are left
-    # out of the configuration at their default, as an upgrade must not restart engines.
+    # out of the configuration at their default, because an upgrade must not restart engines.
     free_options: tuple[str, ...] = ()
     later_options: tuple[str, ...] = ()
-    # True if a source, such as a DNS name, decides how many instances a pool has and where they are (fleet/discovery).
+    # True if a source, such as a DNS name, determines the number of a pool's instances and their addresses
+    # (fleet/discovery).
     has_source: Callable[[Any], bool] = lambda spec: False
-    service: str = ""  # use of the port on which other pools reach it; empty: none do
+    service: str = ""  # use of the port on which other pools reach it; empty if no pool does
     max_replicas: Callable[[Any], int | None] = lambda spec: None  # largest number that the options allow; None: any
-    # True if an instance's role or its share of a list depends on its number in the pool, so numbers must stay 0 … n-1.
+    # True if an instance's role or its share of a list depends on its number in the pool, so that numbers must stay 0 …
+    # n-1.
     numbered: Callable[[Any], bool] = lambda spec: bool(getattr(spec, "prefill_instances", 0))
     files: Callable[[Any, Launch], dict[str, str]] = lambda spec, launch: {}  # name → text, written to Launch.folder
     requires: Callable[[Any, Launch], tuple[Requirement, ...]] = lambda spec, launch: ()
-    volume: Callable[[Any, Launch], str] = lambda spec, launch: ""  # folder that may run out of space; empty: none
+    # Folder that may run out of space; empty if there is none
+    volume: Callable[[Any, Launch], str] = lambda spec, launch: ""
     # Folder in which the engine's processes collect their metrics, emptied before each start; empty: none.
     metrics_folder: Callable[[Any, Launch], str] = lambda spec, launch: ""
-    image: str = ""  # container image on a Kubernetes node; empty: the node's file or the document names one
+    image: str = ""  # container image on a Kubernetes node; empty if the node's file or the document names one
     device: str = ""  # Kubernetes resource of its accelerators; empty: it uses none
     devices: Callable[[Any, str], int] = lambda spec, role: 0  # accelerators used by an instance of that role
     # Hardware cost of an instance of a role; None: its devices are its GPUs.
@@ -136,13 +139,13 @@ class Kind:
     simulated: bool = False  # True if its metrics come from a model of an engine, not from an engine
     time_scale_option: str = ""  # option that speeds up its clock; empty: it runs only in real time
     bytes_per_token: float | None = None  # bytes per token of its tokenizer; None: ask POST /tokenize
-    # The twin's store for this kind, given the KV bytes per token; None: it is no store, or unknown.
+    # The twin's store for this kind, given the KV bytes per token; None if it is no store, or unknown.
     twin_store: Callable[[Any, float], StoreModel] | None = None
-    # How KV moves or lies below the GPU, for an instance whose law was measured.
+    # How KV is moved or stored below the GPU, for an instance whose law was measured.
     twin_kv: Callable[[Any, Launch], TwinKv] = lambda spec, launch: TwinKv()
     # The twin's model; None: the twin needs a calibration. Raise UnknownProfile.
     twin_model: Callable[[Any, Launch], TwinModel] | None = None
-    has_law: Callable[[Any], bool] = lambda spec: True  # False: with these options only a calibration gives the law
+    has_law: Callable[[Any], bool] = lambda spec: True  # False: with these options, only a calibration provides the law
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +203,7 @@ SPLIT = "would split a group of instances, which serves only whole"
 
 
 def whole_replicas(kind: Kind, spec: Any, replicas: int) -> tuple[int, int]:
-    """Return the nearest numbers below and above that split no group; both are `replicas` if that already splits
-    none."""
+    """Return the nearest numbers below and above that split no group; both are `replicas` if that splits none."""
     group = kind.group(spec, replicas - 1) if replicas > 0 else ()
     return (group[0], group[-1] + 1) if group and group[-1] >= replicas else (replicas, replicas)
 
@@ -215,7 +217,7 @@ def split_group(kind: Kind, spec: Any, replicas: int) -> str:
 
 
 def check_engine(kind: Kind, given: Mapping[str, object], path: str, model: str = "") -> list[Problem]:
-    """Return all problems of the given options: of each option alone, of their combination, and with the pool's
+    """Return all problems of the given options: of each option by itself, of their combination, and with the pool's
     model."""
     problems = check(kind.spec, given, path)
     faulty = {problem.path.removeprefix(f"{path}.") for problem in problems}

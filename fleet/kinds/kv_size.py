@@ -12,7 +12,7 @@ from fleet.systems.dwdp.known_models import experts_of
 
 _BYTES = {"float32": 4, "float": 4}  # 2 for all others, including `auto` for a float32 model
 _QUANTIZED = re.compile(r"fp8|fp4|int[48]|awq|gptq|w[48]a|[48]bit|gguf|exl[23]|nf4|hqq|bnb", re.IGNORECASE)
-# Layer types that keep a fixed-size state instead of KV per token
+# Types of layers that keep a state of fixed size instead of KV per token
 _STATE = {"linear_attention", "mamba", "recurrent", "conv"}
 
 
@@ -40,8 +40,8 @@ class KvSizes:
 
 
 def sizes_of(model: str, dtype: str = "auto", arguments: Sequence[str] = ()) -> KvSizes | None:
-    """Return the KV sizes. `model` is a folder or a hub name; a name that contains the name of a known model
-    (Qwen/Qwen3-8B-FP8) has its sizes."""
+    """Return the KV sizes. `model` is a folder or a hub name; a hub name that contains a known model's
+    (Qwen/Qwen3-8B-FP8) has the sizes of that model."""
     config, found = _config(model), of_model(model, dtype, arguments)
     if config is not None and config.num_hidden_layers is not None and found:
         return KvSizes(found, config.num_hidden_layers)
@@ -127,6 +127,6 @@ def _element_bytes(dtype: str, arguments: Sequence[str]) -> int:
 
 
 def words_of(arguments: Sequence[str]) -> list[str]:
-    """Return the options and values of extra arguments; engines take hyphens and underscores alike."""
+    """Return the options and values of extra arguments; engines accept both hyphens and underscores."""
     words = " ".join(arguments).replace("=", " ").split()
     return [word.replace("_", "-") if word.startswith("-") else word for word in words]

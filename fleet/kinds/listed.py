@@ -1,4 +1,4 @@
-"""An engine as the source of a pool lists it (fleet/discovery). Pure."""
+"""An engine in the list of a pool's source (fleet/discovery). Pure."""
 
 from msgspec import Struct
 
@@ -6,11 +6,11 @@ from router.contract.redis.published import InstanceRole
 
 
 class ListedEngine(Struct, frozen=True, omit_defaults=True):
-    key: str  # constant for the same engine: a Pod's uid and port, else its URL
+    key: str  # constant for the same engine: a Pod's uid and port, otherwise its URL
     url: str
-    name: str = ""  # name for people: of its Pod, or its address
+    name: str = ""  # display name: the name of its Pod, or its address
     held: str = ""  # why it must not get requests yet; empty if its source has no objection
     node: str = ""  # machine of its Pod
     labels: dict[str, str] = {}
-    role: InstanceRole | None = None  # role from its labels; None if they give none
+    role: InstanceRole | None = None  # role from its labels; None if they state none
     starts: int = 0  # number of starts of its container

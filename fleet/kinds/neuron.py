@@ -1,6 +1,6 @@
-"""The `neuron` kind: vLLM on AWS Trainium and Inferentia, colocated or as prefill and decode servers.
-It uses NxD Inference with the NeuronConnector, or the plugin vLLM Neuron over NIXL, whose decoder pulls the KV after
-the prefill and generates the first token. Only the command lines are tested, as running them takes Neuron devices.
+"""The `neuron` kind: vLLM on AWS Trainium and Inferentia, colocated or as prefill and decode servers. It uses NxD
+Inference with the NeuronConnector, or the plugin vLLM Neuron over NIXL, whose decoder pulls the KV after the prefill
+and generates the first token. Only the command lines are tested, because running them requires Neuron devices.
 """
 
 from collections.abc import Mapping
@@ -144,7 +144,7 @@ def _first_core(spec: NeuronSpec, ordinal: int) -> int:
 
 
 def pair(spec: NeuronSpec, ordinal: int) -> int | None:
-    """Return the prefill instance of a decoder when there is no etcd: the one with the same index on its side."""
+    """Return the prefill instance of a decoder if there is no etcd: the one with the same index on its side."""
     is_paired = spec.prefill_instances and not spec.etcd and not spec.plugin
     return pair_of(spec.prefill_instances, ordinal) if is_paired else None
 
@@ -211,7 +211,7 @@ def _of_plugin(spec: NeuronSpec, launch: Launch, cores: tuple[str, ...]) -> dict
 
 
 def refuse(spec: NeuronSpec) -> dict[str, str]:
-    """Return what conflicts. The plugin's servers meet through NIXL's side channels."""
+    """Return the conflicting options. The plugin's servers meet through NIXL's side channels."""
     return {
         name: "belongs to NxD Inference: leave it out with plugin"
         for name in ("etcd", "peer")

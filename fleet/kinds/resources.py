@@ -1,4 +1,4 @@
-"""A node's resources, as its worker reports them and Node.inventory stores them. Pure."""
+"""A node's resources, in the form that its worker reports and Node.inventory stores. Pure."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ class NodeGpu(Struct, frozen=True):
     name: str
     memory_bytes: int | None
     memory_used_bytes: int | None = None
-    use: float | None = None  # share of recent time in which it computed
+    use: float | None = None  # share of recent time for which it computed
     # Values at the latest heartbeat; None if the GPU does not report them.
     power_w: float | None = None
     power_limit_w: float | None = None
@@ -25,7 +25,7 @@ class Disk(Struct, frozen=True):
 
 
 class PodsOfNode(Struct, frozen=True):
-    """The shape of a node's Pods, without secrets (fleet/kubernetes/pod_settings.py)."""
+    """The contents of a node's Pods, without secrets (fleet/kubernetes/pod_settings.py)."""
 
     namespace: str
     images: dict[str, str]

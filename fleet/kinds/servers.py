@@ -1,4 +1,4 @@
-"""The servers behind the URLs of engines that were started elsewhere: their API paths and metrics. Pure."""
+"""The servers behind the URLs of engines that another system started: their API paths and metrics. Pure."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,8 @@ class Server:
     metrics_path: str = "/metrics"  # empty if it has none
     models_path: str = "/v1/models"
     version_path: str = "/version"
-    tells_options: bool = False  # its version page shows its options, without which the server is not identified
+    # True if its version page shows its options; without that page, the server is not identified
+    tells_options: bool = False
     pause_path: str = ""  # as of a kind
     mark: bytes = b""  # prefix of the names on its metrics page
 

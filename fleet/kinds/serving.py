@@ -103,12 +103,12 @@ def first_device(spec: Any, ordinal: int, devices: Callable[[Any, str], int]) ->
 
 
 def fitting(spec: Any, listed: int, devices: Callable[[Any, str], int]) -> int:
-    """Return how many instances a list of this many devices suffices for."""
+    """Return the number of instances for which a list of this many devices suffices."""
     return max(ordinal for ordinal in range(listed + 1) if first_device(spec, ordinal, devices) <= listed)
 
 
 def ordinals_of(prefill_instances: int, prefills: int, replicas: int) -> frozenset[int]:
-    """Return the ordinals of `replicas` instances, `prefills` of which prefill, whatever the previous numbers were."""
+    """Return the ordinals of `replicas` instances, of which `prefills` prefill, whatever the previous numbers were."""
     added = range(FIRST_ADDED_PREFILL, FIRST_ADDED_PREFILL + prefills - prefill_instances)
     decoders = range(prefill_instances, prefill_instances + replicas - prefills)
     return frozenset([*range(min(prefills, prefill_instances)), *decoders, *added])

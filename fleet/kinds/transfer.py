@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 GIB = 1024**3
 _ROLES = {BOTH: "kv_both", PREFILL: "kv_producer"}
-# Blocks that cannot be loaded are computed, as after a cache miss. vLLM's default would fail the request with status
+# Blocks that cannot be loaded are computed, as after a cache miss. By default, vLLM would fail the request with status
 # 500.
 _CACHE = {"kv_role": "kv_both", "kv_load_failure_policy": "recompute"}
 STORE_FILE = "mooncake.json"
@@ -28,14 +28,15 @@ LMCACHE_FILE = "lmcache.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    connector: Mapping[str, object] = field(default_factory=dict)  # value of --kv-transfer-config; empty: none
+    # Value of --kv-transfer-config; empty if there is none
+    connector: Mapping[str, object] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # name → text
     routed_as: str = ""  # routers' name of the connector; empty: KV does not move
     shares_store: bool = False  # True: it also reads blocks that other instances put into a store
     bootstrap: str = ""  # URL at which the engines meet
     modules: tuple[str, ...] = ()  # modules that the engine's Python must find
-    volume: str = ""  # folder that may fill up
+    volume: str = ""  # folder that may run out of space
     metrics_folder: str = ""  # folder emptied at each start
 
 
@@ -61,7 +62,7 @@ def nixl(spec: "VllmSpec", launch: Launch) -> Transfer:
     if spec.lend_s:
         extra = {"bidirectional_kv_xfer": True, "decoder_kv_blocks_ttl": spec.lend_s}
         config |= {"kv_connector_extra_config": extra}
-        # Blocks that are gone by then are computed again
+        # Blocks that have been freed by then are computed again
         config |= {"kv_load_failure_policy": "recompute"} if role == PREFILL else {}
     return Transfer(
         config | ({"kv_buffer_device": "cpu"} if spec.device == "cpu" else {}),
@@ -105,8 +106,8 @@ def mooncake_store(spec: "VllmSpec", launch: Launch) -> Transfer:
         {
             "kv_connector": "MooncakeStoreConnector",
             **_CACHE,
-            # The value names a socket file on the host: instances with the same number would answer each other's
-            # look-ups.
+            # The value names a socket file on the host; instances with the same number would answer each other's look-
+            # ups.
             "kv_connector_extra_config": {"lookup_rpc_port": launch.ports["http"]},
         },
         environment,
@@ -209,8 +210,8 @@ def made(spec: "VllmSpec", launch: Launch) -> Transfer:
 
 def _joined(parts: Sequence[Transfer]) -> Transfer:
     moves = [part.routed_as for part in parts if part.routed_as]
-    # vLLM reads only the policy of the combination, which is therefore that of the first connector: a decoder must not
-    # compute a prompt whose KV a transfer did not bring.
+    # vLLM reads only the policy of the combination, which is therefore the first connector's: a decoder must not
+    # compute a prompt whose KV a transfer has failed to bring.
     policy = {name: value for name, value in parts[0].connector.items() if name == "kv_load_failure_policy"}
     inner = {"connectors": [dict(part.connector) for part in parts]}
     return Transfer(

@@ -1,5 +1,4 @@
-"""What routers need to know about one start of an instance besides its address: part of its entry in weir:fleet.
-Pure."""
+"""Facts that routers need about one start of an instance besides its address: part of its entry in weir:fleet. Pure."""
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
@@ -18,7 +17,7 @@ class KvWire(Struct, frozen=True):
     dp: DataParallel = DataParallel()
     server: str = ""  # server behind a URL that Weir did not start (fleet/kinds/servers.py)
     version: str = ""  # version of the connector
-    uncached: bool = False  # True if another source than its metrics page says that it reuses no prefix
+    uncached: bool = False  # True if it is known, though not from its metrics page, that it reuses no prefix
 
     def stored(self) -> dict[str, object]:
         """Return the non-default values, for Instance.wire and annotations of Pods."""

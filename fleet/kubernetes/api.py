@@ -215,7 +215,7 @@ def configuration(context: str) -> client.Configuration:
     """Return the configuration of the cluster in which Weir runs, or from the kubeconfig (its current context, or
     the given one)."""
     found = client.Configuration()
-    # Names contain the epoch, so a retried request never starts or ends anything twice.
+    # Names contain the epoch, so that a repeated request never starts or ends anything twice.
     found.retries = urllib3.Retry(
         total=4, connect=1, read=1, status=3, backoff_factor=0.2, status_forcelist=_LATER,
         allowed_methods=None, raise_on_status=False, retry_after_max=5,

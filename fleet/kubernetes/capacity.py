@@ -1,5 +1,5 @@
 """The capacity of a cluster as the inventory of one node: the sum of its machines, a quota, or the node's file. Pure.
-The cluster's scheduler chooses the machine of a Pod; the sums keep Weir from requesting more than exists.
+The cluster's scheduler chooses the machine of a Pod; the sums prevent Weir from requesting more than exists.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,8 +1,8 @@
 """The objects that start an instance in a cluster: a Pod, and a Secret. Pure.
 
-The Pod's name contains the epoch, so a repeated order starts nothing twice. Secret values and files are in a Secret of
-the same name, owned by the Pod. The engine listens on the Pod's address, which is known only after scheduling; its
-command line contains $(WEIR_POD_IP).
+The Pod's name contains the epoch, so that a repeated order starts no second Pod. Secret values and files are in a
+Secret of the same name, owned by the Pod. The engine listens on the Pod's address, which is known only after
+scheduling; its command line contains $(WEIR_POD_IP).
 """
 
 import hashlib
@@ -39,7 +39,7 @@ class PodStart:
     pool: str
     node: str
     epoch: int
-    born: str  # creation time of its pool, as epochs start over in a new database
+    born: str  # creation time of its pool, because epochs start over in a new database
     kind: Kind
     options: Any
     placement: Placement
@@ -195,7 +195,7 @@ def _resources(start: PodStart) -> Json:
     limits: dict[str, str] = _devices(start)
     if placement.memory_gib:
         limits["memory"] = f"{math.ceil(placement.memory_gib * 1024)}Mi"
-    # CPUs are requested but not limited, as throttling would slow every request.
+    # CPUs are requested but not limited, because throttling would slow every request.
     requests = {"cpu": f"{placement.cpus:g}"} if placement.cpus else {}
     requests |= limits
     return {name: part for name, part in {"requests": requests, "limits": limits}.items() if part}

@@ -1,6 +1,6 @@
-"""A local copy of the Pods of one node: one list, then watches that continue from it.
-One thread updates it, others read it. While the API server is unreachable, the copy keeps its Pods and reports the
-trouble, as missing information does not mean that a Pod is gone.
+"""A local copy of the Pods of one node: one list, then watches that continue from it. One thread updates it, others
+read it. While the API server is unreachable, the copy keeps its Pods and reports the trouble, because missing
+information does not mean that a Pod has been deleted.
 """
 
 import logging
@@ -11,7 +11,7 @@ from typing import Protocol
 from fleet.kubernetes.api import Expired, KubernetesError
 from fleet.kubernetes.objects import Pod
 
-WATCH_S = 10.0  # time within which a silently unreachable server is noticed
+WATCH_S = 10.0  # time within which an unreachable server that sends no error is noticed
 _AGAIN_S = 1.0
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Mirror:
             self._pods.setdefault(pod.name, pod)
 
     def forget(self, name: str) -> None:
-        """Drop a Pod that the API server reports as gone."""
+        """Drop a Pod that the API server reports as deleted."""
         with self._lock:
             self._pods.pop(name, None)
 

@@ -1,4 +1,5 @@
-"""The fields read from objects of the API server. Pure. Other fields are ignored, as a newer server may send more."""
+"""The fields read from objects of the API server. Pure. Other fields are ignored, because a newer server may send
+more."""
 
 import datetime as dt
 from typing import Generic, TypeVar

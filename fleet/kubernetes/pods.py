@@ -1,6 +1,6 @@
-"""Instances as Pods: the launcher of a node that is a namespace of a cluster.
-The name of a Pod contains instance and epoch. The API server rejects a second Pod with that name, so a repeated order
-starts nothing twice. Pods of earlier epochs end before a new one starts, and the fence ends strays.
+"""Instances as Pods: the launcher of a node that is a namespace of a cluster. The name of a Pod contains instance and
+epoch. The API server rejects a second Pod with that name, so a repeated order starts no second one. Pods of earlier
+epochs end before a new one starts, and the fence ends leftovers.
 """
 
 import logging
@@ -27,7 +27,7 @@ from fleet.node import logs
 from fleet.node.fencing import PRESENT
 from fleet.node.launcher import LaunchFailed, ProcessStatus, ShutdownReport, StartDeferred, StartedInstance
 
-CLEAR_S = 5.0  # time that earlier Pods get to end before a start is deferred
+CLEAR_S = 5.0  # time allowed for earlier Pods to end before a start is deferred
 WATCH_DELAY_S = 5.0  # time after which the watch must have reported a new Pod
 _POLL_S = 0.2
 _AT_ONCE = 1  # seconds of grace; 0 would remove the Pod from the server while it still runs

@@ -14,8 +14,8 @@ from fleet.spec.sections import placement_of
 
 
 def start_of(instance: Instance) -> manifests.PodStart:
-    """Return the instance's next start, with its engine key. Raise DependencyNotReady if a needed pool is not ready,
-    and EngineKeyMissing."""
+    """Return the instance's next start, with its engine key. Raise DependencyNotReady if a needed pool is not ready, or
+    EngineKeyMissing."""
     given = instance.started_from
     start = described(instance, given, peers_of(instance), instance.pool.born)
     return dataclasses.replace(start, prepared=with_key(start.prepared, given))

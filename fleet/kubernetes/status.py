@@ -45,7 +45,7 @@ def located(pod: Pod) -> tuple[str, KvWire] | None:
 
 
 def process_status(pod: Pod, at: float, waited_s: float) -> ProcessStatus:
-    """Return the status of the Pod as that of a process. `at` is in Unix seconds; `waited_s` are the seconds since
+    """Return the status of the Pod in the form of a process's. `at` is in Unix seconds; `waited_s` is the time since
     the start order."""
     if is_over(pod, at):
         return ProcessStatus(False, end_text="its Pod ended")

@@ -1,6 +1,6 @@
-"""Runs engines as a separate OS user (WEIR_ENGINE_USER), so that an operator's program cannot read Weir's secrets.
-The program `setpriv` (util-linux) changes the user. Everything written for an engine is written as that user, in a
-folder beside the data folder, so an engine's symlinks cannot redirect a write that has Weir's permissions.
+"""Runs engines as a separate OS user (WEIR_ENGINE_USER), so that an operator's program cannot read Weir's secrets. The
+program `setpriv` (util-linux) changes the user. Files for an engine are written as that user, in a folder beside the
+data folder, so that an engine's symlinks cannot redirect a write with Weir's permissions.
 """
 
 import os
@@ -38,7 +38,7 @@ class EngineUser:
         return ["setpriv", *user, *none, "--", *argv]
 
     def run(self, script: str, *words: str, given: str = "") -> int:
-        """Run a shell script as this user; return its exit status."""
+        """Run a shell script as this user. Return its exit status."""
         argv = self.argv(["sh", "-c", script, "sh", *words])
         done = subprocess.run(argv, input=given.encode(), capture_output=True, timeout=PROBE_S, check=False, cwd="/")
         return done.returncode
@@ -82,13 +82,14 @@ def _capabilities(which: str) -> int:
 
 
 def base() -> Path:
-    """Return the parent of the engines' folders. Weir owns it, so that no engine can replace another's folder."""
+    """Return the parent of the engines' folders. Weir owns it, so that no engine can replace another engine's
+    folder."""
     data = Path(settings.DATA_DIR)
     return data.with_name(f"{data.name}-engines")
 
 
 def make_folder(user: EngineUser, folder: Path) -> None:
-    """Make an instance's folder in `base()`. Raise UnusableUser if the user cannot reach it."""
+    """Create an instance's folder in `base()`. Raise UnusableUser if the user cannot reach it."""
     folder.parent.mkdir(exist_ok=True)
     folder.parent.chmod(0o711)
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,7 +1,6 @@
 """Keeps an instance from running twice: for each instance, a node remembers the latest epoch that it started, and ends
-older ones.
-The database holds the current epoch of an instance and its node. A node that was cut off may still run earlier epochs
-of instances that have since started elsewhere; it ends them before anything else.
+older ones. The database holds the current epoch of an instance and its node. A node that was disconnected may still run
+earlier epochs of instances that have since started elsewhere; it ends these first.
 """
 
 import fcntl
@@ -39,7 +38,7 @@ def claim(instance: Instance) -> int | None:
         started = _number(file.read())
         if instance.epoch <= started:
             return started
-        # The file is overwritten in place: if truncated first, it would stay empty on a full disk.
+        # The file is overwritten in place; if it were truncated first, it would stay empty on a full disk.
         file.seek(0)
         file.write(b"%d" % instance.epoch)
         file.truncate()
@@ -48,7 +47,7 @@ def claim(instance: Instance) -> int | None:
 
 
 def _number(text: bytes) -> int:
-    """Return the epoch; 0 for a damaged record, which must not block every start."""
+    """Return the epoch; 0 for a damaged record, which must not prevent every start."""
     return int(text) if text.isdigit() else 0
 
 
@@ -64,7 +63,7 @@ def _forget_earlier(path: Path, name: str) -> None:
 
 
 def fence(node: str) -> list[str]:
-    """End processes of this node that the database does not expect; return the names of their instances."""
+    """End processes of this node that the database does not expect. Return the names of their instances."""
     running = process.find_marked(fleet_markers(node))
     if not running:
         return []

@@ -1,4 +1,4 @@
-"""Runs instances as processes of this host, in their own sessions, so they outlive their launcher."""
+"""Runs instances as processes of this host, each in its own session, so that they outlive their launcher."""
 
 import signal
 

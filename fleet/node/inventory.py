@@ -1,4 +1,4 @@
-"""CPUs, memory, disks and GPUs of this host. Unknown values are None; for GPUs, with the reason."""
+"""CPUs, memory, disks and GPUs of this host. Unknown values are None; for GPUs, the reason is given."""
 
 import contextlib
 import importlib
@@ -100,7 +100,7 @@ SENSORS: Mapping[str, tuple[str, tuple[int, ...], float]] = {
 
 
 def _sensors(nvml: Any, handle: Any) -> dict[str, float]:
-    """Return the values that this GPU reports; virtual or older GPUs lack some."""
+    """Return the values reported by this GPU; virtual or older GPUs lack some."""
     found = {}
     for field, (function, arguments, factor) in SENSORS.items():
         with contextlib.suppress(nvml.NVMLError, AttributeError):

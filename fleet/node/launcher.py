@@ -1,6 +1,6 @@
 """The interface for running instances, as processes (fleet/node/host_launcher.py) or as Pods (fleet/kubernetes).
 
-Plan, states, events and pages are the same for both.
+Plan, states, events and pages are the same for both forms.
 """
 
 from collections.abc import Hashable, Mapping
@@ -17,13 +17,13 @@ class LaunchFailed(OSError):
 
 
 class StartDeferred(Exception):
-    """The instance cannot start yet, which is not a failure: the order is sent again (fleet/plan/reconcile.py)."""
+    """The instance cannot start yet. This is not a failure: the order is sent again (fleet/plan/reconcile.py)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartedInstance:
     prepared: PreparedStart
-    text: str  # what was done, as in "launched as process 12"
+    text: str  # description of the action, such as "launched as process 12"
     pid: int | None = None  # process id on this host
     pid_started: float | None = None
     pod: str = ""  # name of the Pod in a cluster
@@ -34,7 +34,7 @@ class ProcessStatus:
     """The process or Pod of an instance, without its endpoints."""
 
     alive: bool
-    suspended_why: str = ""  # why it must get no requests although it is alive
+    suspended_why: str = ""  # why it must get no requests although it is running
     waits_for: str = ""  # what it waits for before it can run: an image, capacity
     end_text: str = "the process ended"  # beginning of the failure reason
 
@@ -43,8 +43,8 @@ class ProcessStatus:
 class ShutdownReport:
     """The result of ending all instances of a node."""
 
-    names: tuple[str, ...]  # instances that were running and are gone
-    left: Mapping[str, str] = field(default_factory=dict)  # instances that may still run → why
+    names: tuple[str, ...]  # instances that were running and have ended
+    left: Mapping[str, str] = field(default_factory=dict)  # instances that may still be running → the reason
 
 
 class Launcher(Hashable, Protocol):
@@ -66,10 +66,10 @@ class Launcher(Hashable, Protocol):
         """End a start that could not be recorded."""
 
     def signal(self, instance: Instance, kill: bool) -> bool:
-        """Ask the instance to end, or kill it; return False if it is already gone."""
+        """Ask the instance to end, or kill it. Return False if it has already ended."""
 
     def end_all(self, node: str, grace_s: float) -> ShutdownReport:
-        """End everything on the node: ask, kill after the grace, and wait."""
+        """End everything on the node: ask, kill after the grace period, and wait."""
 
     def status(self, instance: Instance) -> ProcessStatus: ...
 

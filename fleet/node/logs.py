@@ -1,4 +1,4 @@
-"""Log files of instances in the node's data folder: per instance the current file and one rotated file."""
+"""Log files of instances in the node's data folder: for each instance, the current file and one rotated file."""
 
 import contextlib
 import datetime as dt
@@ -31,7 +31,7 @@ def path_of(instance_name: str) -> Path:
 
 
 def prepare(instance_name: str) -> Path:
-    """Rotate a large log file (one old file is kept); return the file to append to."""
+    """Rotate a large log file (one old file is kept). Return the file to append to."""
     path = path_of(instance_name)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size > ROTATE_BYTES:
@@ -41,8 +41,8 @@ def prepare(instance_name: str) -> Path:
 
 def trim(path: Path, limit: int = ROTATE_BYTES) -> None:
     """Copy the end of a log above `limit` bytes to .log.1 and truncate the log; its writers append, so they can
-    continue.
-    The log is truncated even if the copy fails, as on a full disk, which the log itself may have filled.
+    continue. The log is truncated even if the copy fails, for example on a full disk, which the log itself may have
+    filled.
     """
     aside = path.with_suffix(".log.1")
     with contextlib.suppress(OSError):
@@ -79,7 +79,7 @@ def tail(path: Path, lines: int, start: int = 0) -> list[str]:
 
 
 def plain(line: str) -> str:
-    """Clean a line that an engine wrote, for pages and terminals: no escape sequences, at most LONGEST_LINE
+    """Clean a line written by an engine, for pages and terminals: no escape sequences, at most LONGEST_LINE
     characters."""
     shown = line if len(line) <= LONGEST_LINE else "…" + line[-LONGEST_LINE:]
     return _CONTROL.sub("\ufffd", _ESCAPE.sub("", shown))
@@ -94,7 +94,7 @@ def header(epoch: int, at: dt.datetime, command_line: str) -> str:
 
 
 def begin(instance_name: str, epoch: int, at: dt.datetime, argv: Sequence[str]) -> Path:
-    """Begin a start in the log; return the file to append to."""
+    """Write the first line of a start into the log. Return the file to append to."""
     path = prepare(instance_name)
     with path.open("a") as file:
         file.write(header(epoch, at, subprocess.list2cmdline(argv)))
@@ -102,7 +102,7 @@ def begin(instance_name: str, epoch: int, at: dt.datetime, argv: Sequence[str]) 
 
 
 def append(instance_name: str, lines: Sequence[str]) -> None:
-    """Append output that was stored elsewhere, such as a Pod's."""
+    """Append output that was stored in another place, such as a Pod's."""
     with prepare(instance_name).open("a") as file:
         file.writelines(f"{line}\n" for line in lines)
 

@@ -11,11 +11,11 @@ from django.db import IntegrityError, transaction
 
 from fleet.models import Instance, Port
 
-POD_PORT = 8000  # first port in a Pod; each Pod has its own address, so all can use the same ports
+POD_PORT = 8000  # first port in a Pod; each Pod has its own address, so all Pods can use the same ports
 
 
 class NoPort(Exception):
-    """Raised if no port is free in the range."""
+    """No port of the range is free."""
 
 
 NO_SPANS: Mapping[str, int] = {}

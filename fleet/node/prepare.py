@@ -31,7 +31,7 @@ class DependencyNotReady(Exception):
 
 
 class PairNotStarted(Exception):
-    """The other instance of the pair was never started, but its address is needed."""
+    """The other instance of the pair has never started, but its address is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def prepare(
 
 def with_key(prepared: PreparedStart, given: EngineConfig) -> PreparedStart:
     """Add the engine's own key to its environment rather than to its command line, which others can read. The result is
-    used only for the start, and is neither stored nor shown. Raise EngineKeyMissing.
+    used only for the start; it is neither stored nor shown. Raise EngineKeyMissing.
     """
     reference = str(given.engine.get(engine_key.OPTION) or "")
     if not reference:
@@ -147,7 +147,7 @@ def peers_of(instance: Instance) -> dict[str, str]:
 
 
 def _address(name: str, kind: Kind) -> str:
-    """Return the address of a started instance, ready or not: the instance keeps its ports."""
+    """Return the address of a started instance, whether or not it is ready; the instance keeps its ports."""
     row = Instance.objects.filter(name=name).exclude(url="").select_related("pool").first()
     port = _port(row, kind.pair_port) if row is not None else None
     if row is None or port is None:
@@ -177,7 +177,7 @@ def address_of(row: Instance) -> str:
 
 
 def write_files(prepared: PreparedStart, folder: Path, user: EngineUser | None = None) -> None:
-    """Write the files, readable only by the engine's user, and create the folders of the instance's KV tier and
+    """Write the files, readable only by the engine's user, and create the folders for the instance's KV tier and
     metrics.
     """
     if user is None:

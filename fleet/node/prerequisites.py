@@ -63,7 +63,7 @@ class PythonReport:
 
 
 def check(requires: tuple[Requirement, ...], ports: Mapping[str, int]) -> list[Prerequisite]:
-    """Check the prerequisites. `ports` are those that must be free, which excludes the ports of a running instance."""
+    """Check the prerequisites. `ports` must be free; they exclude the ports of a running instance."""
     answers = {python: ask(python, names) for python, names in _questions(requires).items()}
     checked = [_CHECKS[need.kind](need, answers) for need in requires]
     checked += [_port(use, number) for use, number in ports.items()]
@@ -81,7 +81,7 @@ def _questions(requires: tuple[Requirement, ...]) -> dict[str, list[str]]:
 def ask(python: str, modules: list[str]) -> PythonReport:
     argv = [python, "-I", "-c", _FIND, *modules]
     try:
-        user = engine_user.current()  # an operator chose the program, so it must not run as Weir
+        user = engine_user.current()  # an operator chose the program, so it must not run as Weir's user
         done = subprocess.run(
             user.argv(argv) if user else argv,
             env=process.environment(installation.CODE, {}, user.environment if user else {}),
@@ -115,7 +115,7 @@ def _gpu(need: Requirement, answers: Mapping[str, PythonReport]) -> Prerequisite
     answer, subject = answers[need.of], f"GPU {need.name}"
     error = answer.error or str(answer.gpus.get("error", ""))
     if error:
-        # This is not a fault: the engine may see GPUs that this process cannot see.
+        # This is not a fault: the engine may see GPUs that this process does not see.
         return Prerequisite(subject, True, f"not checked: {error}")
     free = answer.gpus.get(need.name)
     if not isinstance(free, int):

@@ -1,4 +1,4 @@
-"""Starts processes that outlive their launcher, each in its own session, and recognises them by pid and start time.
+"""Starts processes that outlive their launcher, each in its own session, and identifies them by pid and start time.
 Pids are reused, so a process is identified by pid, start time (field 22 of /proc/<pid>/stat) and boot id. psutil's
 create_time is unsuitable, as it changes when the clock is set.
 """
@@ -17,7 +17,7 @@ _START_FIELD = 22 - 3  # index counted from `state`, the first field after the c
 _CPU_FIELDS = slice(14 - 3, 18 - 3)  # user and system time, of the process itself and of its ended children
 _children: set[int] = set()
 _ends: dict[int, int] = {}  # pid → exit code of an ended child; negative: the signal that killed it
-_collecting = threading.Lock()  # one thread waits for a child and keeps its exit code before another looks for it
+_collecting = threading.Lock()  # one thread waits for a child and stores its exit code before another looks for it
 ENDS_KEPT = 1_000
 _LOOKS = 10
 _LOOK_S = 0.002
@@ -34,8 +34,8 @@ class ProcessState:
 
 
 def start(argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> tuple[int, float]:
-    """Start in a new session, with output appended to the log; return (pid, start time). Raise OSError if the
-    program cannot run."""
+    """Start in a new session, with output appended to the log. Return (pid, start time). Raise OSError if the program
+    cannot run."""
     collect_ended()
     output = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
@@ -54,7 +54,8 @@ def start(argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> tuple[
         )
     finally:
         os.close(output)
-    _ends.pop(pid, None)  # left by an earlier process with this id; another thread may already collect the new one
+    # Left by an earlier process with this id; another thread may already be collecting the new one
+    _ends.pop(pid, None)
     _children.add(pid)
     state = inspect(pid)
     return pid, state.started if state else 0.0
@@ -81,7 +82,7 @@ def _collect(pid: int) -> None:
 
 
 def how_ended(pid: int | None) -> str:
-    """Return the signal or exit status of a process that this worker started; for other processes it is unknown."""
+    """Return the signal or exit status of a process started by this worker; for other processes it is unknown."""
     if pid not in _ends:  # it may have ended since its launcher was refreshed
         collect_ended()
     code = _ends.get(pid) if pid else None
@@ -100,10 +101,11 @@ def _signal_name(number: int) -> str:
 
 
 def _stat(pid: int) -> list[bytes]:
-    """Return the fields from `state` on; empty if the process is gone."""
+    """Return the fields from `state` on; empty if the process has ended."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # called hundreds of times a second; a Path would double the cost
-            return file.read().rpartition(b")")[2].split()  # the command may hold spaces and parentheses
+        # Called hundreds of times per second; a Path would double the cost
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()  # the command may contain spaces and parentheses
     except (FileNotFoundError, ProcessLookupError):
         return []
 
@@ -114,7 +116,7 @@ def inspect(pid: int) -> ProcessState | None:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU time of the process and of its ended children; 0 if it is gone."""
+    """Return the CPU time of the process and of its ended children; 0 if the process has ended."""
     return sum(map(int, _stat(pid)[_CPU_FIELDS])) / _TICKS
 
 
@@ -127,19 +129,19 @@ def is_alive(pid: int | None, pid_started: float | None) -> bool:
 
 
 def send(pid: int | None, pid_started: float | None, number: signal.Signals) -> bool:
-    """Signal the process and its group; return False if it is gone."""
+    """Signal the process and its group. Return False if it has ended."""
     if not pid or not is_alive(pid, pid_started):
         return False
     try:
         os.killpg(os.getpgid(pid), number)
-    except (ProcessLookupError, PermissionError):  # gone, or another user's process, which must not be ended
+    except (ProcessLookupError, PermissionError):  # it has ended, or belongs to another user and must not be ended
         return False
     return True
 
 
 def stop(pid: int | None, pid_started: float | None, grace_s: float) -> bool:
-    """Send SIGTERM, then SIGKILL after the grace. Return once the process is gone; True if it ended within the
-    grace."""
+    """Send SIGTERM, then SIGKILL after the grace period. Return once the process has ended; True if it ended within the
+    period."""
     if not send(pid, pid_started, signal.SIGTERM):
         return True
     if gone_within([(pid, pid_started)], grace_s):
@@ -150,7 +152,7 @@ def stop(pid: int | None, pid_started: float | None, grace_s: float) -> bool:
 
 
 def gone_within(processes: Sequence[tuple[int | None, float | None]], limit_s: float) -> bool:
-    """Wait until none of the processes, given as (pid, start time), is alive; return False if one still is."""
+    """Wait until none of the processes, given as (pid, start time), is running. Return False if one still is."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         collect_ended()
@@ -178,8 +180,8 @@ _INHERITED_PREFIXES = ("LC_", "NVIDIA_", "NCCL_", "UCX_", "HF_")
 
 
 def find(markers: Mapping[str, str]) -> list[tuple[int, float]]:
-    """Find this user's processes with these variables, as their launcher may have died before it recorded their pids.
-    Only session leaders are returned, or the remaining processes of a session without a leader.
+    """Find this user's processes with these variables, because their launcher may have ended before it recorded their
+    pids. Only session leaders are returned, or the remaining processes of a session without a leader.
     """
     return [(pid, started) for pid, started, _ in find_marked(markers)]
 
@@ -219,11 +221,11 @@ def _environ(entry: Path) -> bytes:
     try:
         return (entry / "environ").read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return b""  # gone, or another user's; any other error must not look like "nothing runs"
+        return b""  # it has ended, or belongs to another user; any other error must not look like "nothing runs"
 
 
 def _has_program(entry: Path) -> bool:
-    """Return False for kernel threads, ended processes and those of other users."""
+    """Return False for kernel threads, ended processes and processes of other users."""
     try:
         (entry / "exe").readlink()
     except OSError:

@@ -30,7 +30,7 @@ class EnginePages:
         self.prober = Prober()
 
     async def health(self, row: Instance, path: str, timeout_s: float) -> tuple[Health, str]:
-        """Return the engine's health, and why it is unhealthy."""
+        """Return the engine's health, and the reason if it is unhealthy."""
         asked = path
         try:
             status, _ = await self._get(row, asked, timeout_s)
@@ -83,7 +83,7 @@ class EnginePages:
         return _lengths(body) if body is not None else {}, refusal(status, path, row.engine_key)
 
     async def paused(self, row: Instance, path: str, timeout_s: float) -> bool | None:
-        """Return whether the engine is paused; None if its server cannot say so: an older server, or one without
+        """Return whether the engine is paused; None if its server cannot report it: an older server, or one without
         developer paths.
         """
         try:
@@ -96,8 +96,8 @@ class EnginePages:
         return said if status in (200, 503) else None
 
     async def _schedules(self, row: Instance, timeout_s: float) -> bool:
-        """Return whether the scheduler of an SGLang that takes no requests answers: a paused scheduler answers, a hung
-        one does not.
+        """Return whether the scheduler of an SGLang that takes no requests answers: a paused scheduler does, a hung one
+        does not.
         """
         try:
             return (await self._get(row, SGLANG.version_path, timeout_s, MODELS_LARGEST))[0] == 200

@@ -1,5 +1,5 @@
-"""Probes the instances of a silent node from the control host. A dead worker does not mean a dead node: an engine that
-answers keeps its requests. An engine that does not answer becomes unreachable, and later starts on another node
+"""Probes the instances of a silent node from the control host. A silent worker does not mean a dead node: an engine
+that answers keeps its requests. An engine that does not answer becomes unreachable, and later starts on another node
 (fleet/plan/reconcile.py).
 """
 
@@ -38,10 +38,10 @@ class FailoverProbe:
         self._loop.close()
 
     def step(self, now: dt.datetime) -> list[str]:
-        """Probe once; return the names of instances that changed state."""
+        """Probe once. Return the names of instances that changed state."""
         asked = time.monotonic()
         if not nodes.publish(now) or time.monotonic() - asked > PATIENCE_S:
-            self._began = time.monotonic()  # Workers wait for Redis, too: their silence is its own.
+            self._began = time.monotonic()  # Workers also wait for Redis: the silence is then due to Redis.
         # Workers need time for a heartbeat after a start of the whole system, and after Redis has returned.
         if time.monotonic() - self._began >= nodes.SILENT_S and nodes.record_silent(now):
             nodes.publish(now)

@@ -1,5 +1,5 @@
-"""Identifies an engine that another system started by its own answers, any of which may be missing. Only its own
-address is asked: redirects are not followed, and each connection passes the address policy.
+"""Identifies an engine that another system started by the engine's own answers, any of which may be missing. Only its
+own address is asked: redirects are not followed, and each connection is subject to the address policy.
 """
 
 import asyncio
@@ -32,24 +32,24 @@ class Identified:
     server: Server
     version: str = ""  # empty if it names none
     models: tuple[str, ...] = ()
-    events: str = ""  # like Wire.events; empty: it publishes no KV events, or none are wanted
-    lacks: tuple[str, ...] = ()  # flags that the engine lacks for an exact index
+    events: str = ""  # like Wire.events; empty: it publishes no KV events, or they are not wanted
+    lacks: tuple[str, ...] = ()  # options for an exact index that the engine lacks
     ranks: int = 1  # data-parallel ranks behind it, as it reports
-    uncached: bool = False  # whether it reuses no prefix
+    uncached: bool = False  # True if it reuses no prefix
     half: str = ""  # the only part of requests that it computes, prefill or decode; empty: both
 
 
 class AnswersLate(Exception):
-    """The only page that identifies the engine timed out, as with SGLang during a long prompt."""
+    """The only page that identifies the engine timed out, as SGLang's does during a long prompt."""
 
 
 class NotLetIn(Exception):
-    """A key or a certificate is missing, or one side does not accept it; the message says what to do."""
+    """A key or a certificate is missing, or one side does not accept it; the message has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskedEngine:
-    """Asks an engine page by page, with the key and the certificates that its pool names."""
+    """Asks an engine page by page, with the key and the certificates named by its pool."""
 
     prober: Prober
     url: str
@@ -57,8 +57,8 @@ class AskedEngine:
     tls: EngineTls = PLAIN
 
     async def page(self, path: str, largest: int, *, tells_all: bool = False) -> tuple[int, bytes] | None:
-        """Return a page. `tells_all` means that nothing is known without the page, so AnswersLate is raised if it is
-        late.
+        """Return a page. `tells_all` means that nothing is known without the page, so that AnswersLate is raised if it
+        is late.
         """
         url = self.url + path
         try:
@@ -74,9 +74,7 @@ class AskedEngine:
 
 
 async def identify(prober: Prober, url: str, spec: ExternalSpec) -> Identified | None:
-    """Identify the engine; None if nothing at the address answers like an OpenAI server. Raise NotLetIn and
-    AnswersLate.
-    """
+    """Identify the engine; None if the address does not answer like an OpenAI server. Raise NotLetIn or AnswersLate."""
     asked = AskedEngine(prober, url, spec.engine_key or "", engine_tls(spec.tls))
     listed = await _json(asked, MODELS)
     if listed is None:

@@ -1,4 +1,4 @@
-"""What an engine that another system started lacks for an exact prefix index, as names of its flags. Pure."""
+"""The options, by name, that an engine started by another system lacks for an exact prefix index. Pure."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ UNCACHED = {
     "sglang": "a start without --disable-radix-cache",
     "trtllm": "kv_cache_config.enable_block_reuse",
 }
-# What values of a field in SGLang's /server_info mean.
+# Meaning of the values of a field in SGLang's /server_info.
 _OF_SGLANG = (
     ("enable_cache_report", False, CACHE_REPORT),
     ("enable_metrics", False, "--enable-metrics"),
@@ -30,7 +30,7 @@ _OTHER_PROMPTS = ("chat_template", "completion_template", "hf_chat_template_name
 
 def half_of(server: str, about: object) -> str:
     """Return which part of requests an SGLang server computes, prefill or decode; empty if both, or if the server does
-    not say.
+    not report it.
     """
     mode = about.get("disaggregation_mode") if server == "sglang" and isinstance(about, Mapping) else None
     return mode if mode in ("prefill", "decode") else ""
@@ -53,7 +53,7 @@ def is_uncached(server: str, about: object, page: bytes | None) -> bool:
 
 
 def lacking(server: str, about: object, *, events: bool, ranks: int = 0, uncached: bool = False) -> tuple[str, ...]:
-    """Return the missing flags. `about` is the version page, where SGLang lists its options. `events` is True if the
+    """Return the missing options. `about` is the version page, where SGLang lists its options. `events` is True if the
     engine publishes KV events. `ranks` is its number of ranks if the pool declares another number. `uncached` is True
     if it reuses no prefix.
     """

@@ -12,7 +12,7 @@ from fleet.kinds.resources import NodeGpu
 from router.contract.redis.sample import EngineMetrics, GpuSample, TierSample
 
 WINDOW_S = 60.0  # window for rates
-FULL_SHARE = 0.02  # free share of the disk below which files of several MB no longer fit
+FULL_SHARE = 0.02  # free share of the disk below which there may be no space for files of several MB
 
 
 def free_space(folder: str) -> tuple[int, int] | None:
@@ -81,11 +81,11 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 @dataclass(slots=True)
 class InstanceReadings:
-    """Readings of one process of an instance."""
+    """Readings from one process of an instance."""
 
-    cache: TotalsWindow = field(default_factory=TotalsWindow)  # tokens looked up, and cached tokens among them
+    cache: TotalsWindow = field(default_factory=TotalsWindow)  # looked-up tokens, and the cached tokens among them
     moved: TotalsWindow = field(default_factory=TotalsWindow)  # bytes of KV moved
-    busy: TotalsWindow = field(default_factory=TotalsWindow)  # seconds in which its GPU computed
+    busy: TotalsWindow = field(default_factory=TotalsWindow)  # seconds for which its GPU computed
     energy: TotalsWindow = field(default_factory=TotalsWindow)  # joules of a simulated engine's GPUs
     tiers: dict[tuple[str, str], TotalsWindow] = field(default_factory=dict)  # totals by tier and kind of figure
 
@@ -108,7 +108,7 @@ class InstanceReadings:
 
     def gpu(self, gpus: Iterable[NodeGpu], memory: float | None) -> GpuSample | None:
         """Return the figures of the instance's GPUs; for a simulated engine, those of its law. `memory` is the share
-        that it says it holds."""
+        that it reports to hold."""
         found = tuple(gpus)
         if found:
             return gpu_sample(found)

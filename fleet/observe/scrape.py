@@ -1,6 +1,5 @@
-"""The node's step: probe each of its instances, write samples, change states.
-
-`Scraper` keeps connections and the counters of the last minute between steps, for one process and event loop.
+"""The node's step: probes each of its instances, writes samples, and changes states. `Scraper` keeps connections and
+the counters of the last minute between steps, for one process and event loop.
 """
 
 import asyncio
@@ -58,11 +57,11 @@ from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_o
 PROBE_S = 1.0
 IDENTIFY_S = 2.0  # time limit for all requests to identify an engine that another system started
 PRODUCES_S = 5.0  # time after its latest token for which an engine counts as producing
-AGAIN_S = 0.5  # delay before a failed probe is repeated, so that one hiccup takes no instance out of routing
+AGAIN_S = 0.5  # delay before a failed probe is repeated, so that a single failure takes no instance out of routing
 LOST_PROBE_S = 0.8  # time limit for a known unreachable instance, which must not delay the step
 SAMPLE_TTL_S = 900
-KEY_AGAIN_S = 5.0  # interval between checks whether an engine still accepts its key
-MOST_REASONS = 20  # most reasons of refused answers per instance
+KEY_AGAIN_S = 5.0  # interval between checks of whether an engine still accepts its key
+MOST_REASONS = 20  # reasons of refused answers kept per instance
 HEARTBEAT_S = 5.0
 TRIM_EVERY_S = 20.0  # interval between trims of running instances' logs
 _PROBED = (State.LOADING, State.READY, State.DRAINING, State.UNREACHABLE)
@@ -78,13 +77,13 @@ class InstanceMemory:
     volume: str = ""  # folder of its KV tier
     disk: tuple[int, int] | None = None  # (free, total) bytes on its disk
     serves_model: bool = False
-    models: dict[str, int | None] = field(default_factory=dict)  # listed models with their max_model_len
+    models: dict[str, int | None] = field(default_factory=dict)  # listed models, each with its max_model_len
     listed_at: float = 0.0  # monotonic time of the latest request for its models
     history: InstanceReadings = field(default_factory=InstanceReadings)
     metrics_at: float = 0.0  # Unix time of the latest metrics; at first, that of the first step
     refused: Counter[str] = field(default_factory=Counter)
     produced_at: float = -inf  # Unix time at which a router last received tokens from it
-    can_pause: bool = True  # True until it answers that it cannot
+    can_pause: bool = True  # True until it answers that it cannot be paused
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +95,14 @@ class ScrapedAnswer:
     metrics: EngineMetrics | None
     error: str
     refused: Counter[str] = field(default_factory=Counter)
-    identified: Identified | None = None  # identity of an engine that another system started, if asked in this step
+    identified: Identified | None = None  # identity of an engine that another system started, if requested in this step
     has_page: bool = True  # True if it has a metrics page
     models: dict[str, int | None] = field(default_factory=dict)  # empty if not requested in this step
     closed_why: str = ""  # why it takes no requests: its key is missing or refused, or it is paused
 
     @property
     def is_late(self) -> bool:
-        """Return whether neither of the instance's pages was answered in time."""
+        """Return whether none of the instance's pages was answered in time."""
         return self.health == "slow" and self.metrics is None
 
 
@@ -137,7 +136,7 @@ class Scraper:
             self._keep_logs_short(rows)
             self._write(rows, answers, at)
         finally:
-            self._heartbeat(now, node)  # after the samples, which a database that refuses writes must not stop
+            self._heartbeat(now, node)  # after the samples, which a database that refuses writes must not prevent
         return advance_each(rows, lambda row: self._advance(row, statuses[row.name], answers.get(row.name), at))
 
     def _heartbeat(self, now: dt.datetime, node: str) -> None:
@@ -204,7 +203,7 @@ class Scraper:
         return None, ""
 
     async def _identify(self, row: Instance, state: State = State.LOADING) -> tuple[Identified | None, bool]:
-        """Return the engine's identity, and whether it was asked for it. It is asked in each epoch until it is ready,
+        """Return (the engine's identity, whether it was asked for it). In each epoch it is asked until it is ready,
         because another engine may have taken over the address.
         """
         if KINDS[row.pool.kind].launched or row.state != state:
@@ -227,9 +226,9 @@ class Scraper:
     async def _models(
         self, row: Instance, kind: Kind | Server, refused: Counter[str]
     ) -> tuple[bool, dict[str, int | None], str]:
-        """Return whether the engine serves the pool's model, which models it lists, and an explanation if it requires a
-        key. It is asked once per epoch until it serves the model, because an engine's models do not change while it
-        runs. Its key may change, so an engine with a key is asked repeatedly.
+        """Return whether the engine serves the pool's model, the models that it lists, and an explanation if it
+        requires a key. It is asked once per epoch until it serves the model, because an engine's models do not change
+        while it runs. Its key may change, so an engine with a key is asked repeatedly.
         """
         known = self._memory.get(row.name)
         is_known = known is not None and known.epoch == row.epoch and known.serves_model
@@ -263,8 +262,8 @@ class Scraper:
         self._pages.prober.keep_only(urls)
 
     def _ask_routers(self, rows: list[Instance], answers: Mapping[str, ScrapedAnswer], at: float) -> None:
-        """Ask routers whether tokens arrive from instances whose pages are late: an engine on a busy host is not
-        dead."""
+        """Ask routers whether tokens arrive from instances whose pages are late: an engine on a busy host is still
+        working."""
         late = [row for row in rows if (answer := answers.get(row.name)) and answer.is_late]
         producing = _producing() if late else set()
         for row in late:
@@ -297,7 +296,7 @@ class Scraper:
             log.warning("samples not written: %s", error)
 
     def _sample(self, row: Instance, metrics: EngineMetrics) -> InstanceSample:
-        """Build a sample with the time of the latest metrics, so that it goes stale when metrics are refused."""
+        """Build a sample with the time of the latest metrics, so that it becomes stale if metrics are refused."""
         known = self._memory[row.name]
         return sample_of(
             structs.replace(
@@ -333,7 +332,8 @@ class Scraper:
 
 
 def advance_each(rows: Iterable[Instance], advance: Callable[[Instance], bool]) -> list[str]:
-    """Move each row that has a reason to move, and publish their pools; return the names of the rows moved."""
+    """Change the state of each row that has a reason to change, and publish their pools. Return the names of these
+    rows."""
     moved = []
     with tries() as attempt:
         for row in rows:
@@ -347,7 +347,7 @@ def advance_each(rows: Iterable[Instance], advance: Callable[[Instance], bool]) 
 
 
 def note_refused(known: InstanceMemory, refused: Mapping[str, int]) -> None:
-    """Count refused answers by reason. A reason names a page or a figure, so there are few; the limit keeps a bug
+    """Count refused answers by reason. A reason names a page or a figure, so there are few; the limit keeps a fault
     here from becoming a leak."""
     for reason, count in refused.items():
         kept = reason in known.refused or len(known.refused) < MOST_REASONS
@@ -365,7 +365,7 @@ def _producing() -> set[tuple[str, int]]:
 
 def _watched() -> Q:
     elsewhere = [name for name, kind in KINDS.items() if not kind.launched]
-    known = Q(pool__kind__in=KINDS)  # leaves out kinds declared by a newer release
+    known = Q(pool__kind__in=KINDS)  # excludes kinds declared by a newer release
     return (
         known
         & Q(state__in=(*_PROBED, State.STOPPING))
@@ -424,7 +424,7 @@ def apply_move(row: Instance, step: Move, at: float, answer: ScrapedAnswer | Non
 
 def _wire(row: Instance, found: Identified) -> dict[str, object]:
     identified = {"server": found.server.name, "version": found.version, "events": found.events}
-    # A metrics page that says that no prefix is reused is believed, about its connector as well.
+    # A metrics page that reports that no prefix is reused is trusted, also about its connector.
     uncached = found.uncached and not found.server.scrape.cache_config
     made = {**row.wire, **{name: value for name, value in identified.items() if value}, "uncached": uncached}
     return {name: value for name, value in made.items() if value}

@@ -1,6 +1,6 @@
-"""Takes stalled instances out of routing for every router, and brings them back.
-Routers judge by tokens (router/pool/health/progress.py). An instance is stalled if every live router with requests
-there reports so; a router that still gets tokens from it vetoes this.
+"""Takes stalled instances out of routing for every router, and restores them. Routers judge by tokens
+(router/pool/health/progress.py). An instance is stalled if every live router with requests there reports it; a router
+that still receives tokens from it vetoes this.
 """
 
 import datetime as dt
@@ -19,7 +19,7 @@ SERVING = (State.READY, State.DRAINING)
 
 
 def stall_step(now: dt.datetime) -> list[str]:
-    """Take one step; return the names of instances that changed state."""
+    """Take one step. Return the names of instances that changed state."""
     reasons = reported(values_of(RouterStatus, redis_keys.router_key, live_routers()).values())
     at, named = now.timestamp(), {name for name, _ in reasons}
     concerned = Q(name__in=named, state__in=SERVING) | Q(state=State.UNREACHABLE, reason__startswith="stalled")

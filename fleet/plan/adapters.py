@@ -11,8 +11,8 @@ from typing import Literal
 import xxhash
 
 FAILURES = 2  # failed loads before another home is chosen
-FULL_S = 30.0  # a home is added once all have been full for this long
-CALM_S = 600.0  # a home is dropped once none has been full for this long
+FULL_S = 30.0  # a home is added after all homes have been full for this long
+CALM_S = 600.0  # a home is dropped after none has been full for this long
 
 HomeState = Literal["loading", "loaded", "failed", "leaving"]
 
@@ -48,7 +48,7 @@ class HomeChange:
 
 
 def plan_homes(wanted: Iterable[WantedAdapter], hosts: Iterable[AdapterHost]) -> list[HomeChange]:
-    """Return what to load and unload; empty if every adapter is in place."""
+    """Return the adapters to load and unload; empty if every adapter is in place."""
     there = list(hosts)
     adapters = {(one.pool, one.name): one for one in wanted}
     taken = {host.instance: sum(state != "failed" for state in host.homes.values()) for host in there}
@@ -69,7 +69,7 @@ def _of_role(adapter: WantedAdapter, hosts: list[AdapterHost], taken: dict[str, 
     name = adapter.name
     ranked = sorted(hosts, key=lambda host: _rank(name, host.instance), reverse=True)
     held = [host for host in ranked if host.homes.get(name) in ("loading", "loaded")]
-    # Loaded homes are dropped last, as one that is still loading may fail.
+    # Loaded homes are dropped last, because a home that is still loading may fail.
     held.sort(key=lambda host: host.homes[name] != "loaded")
     changes = [HomeChange(host.instance, name, "") for host in held[adapter.homes :]]
     free = [host for host in ranked if name not in host.homes and taken[host.instance] < host.slots]
@@ -93,7 +93,7 @@ class AdapterHomes:
 
 
 def next_demand(demand: AdapterHomes, full: Iterable[bool], now: float) -> AdapterHomes:
-    """Return the next demand. `full` says for each home whether requests wait there."""
+    """Return the next demand. `full` is, for each home, whether requests wait there."""
     homes = list(full)
     if homes and all(homes):
         since = demand.full_since if demand.full_since is not None else now

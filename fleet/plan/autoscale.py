@@ -1,8 +1,9 @@
-"""The number of instances that the load needs. Pure: the load of the last minutes in, advice with its reason out.
-Scale up when every point within `up_after_s` needs more; down when every point within `down_after_s` needs fewer. A
-step up at most doubles, a step down removes at most a quarter, and no step follows within `cooldown_s`. With `min` 0,
-the last instances are removed after `idle_s` without a request, and a request that waits in a router brings one back at
-once. With `prefill_max`, prefill and decode instances follow these rules separately, each by their own load.
+"""The number of instances that the load needs. Pure: computes advice, with its reason, from the load of the last
+minutes. Scale up when every point within `up_after_s` needs more; down when every point within `down_after_s` needs
+fewer. A step up at most doubles, a step down removes at most a quarter, and no step follows within `cooldown_s`. With
+`min` 0, the last instances are removed after `idle_s` without a request, and a request that waits in a router brings
+one back at once. With `prefill_max`, prefill and decode instances follow these rules separately, each by their own
+load.
 """
 
 import math
@@ -23,7 +24,7 @@ TOLERANCE = 0.1  # share of a target within which nothing changes
 SLO_NEAR = 0.7  # share of a limit above which no instance is removed
 _COVERED = 0.8  # share of a time span that must be covered by load points
 SMOOTHED = 2  # number of intervals between readings over which a side's work is averaged
-_USABLE = {"prefill": 1.0, "decode": 0.8}  # most of the remaining side that its work may use
+_USABLE = {"prefill": 1.0, "decode": 0.8}  # largest share of the remaining side that its work may use
 Side = Literal["prefill", "decode"]
 Needs = Callable[[LoadPoint, Autoscale], "Advice"]
 
@@ -39,7 +40,7 @@ def advise_sides(
     points: Sequence[LoadPoint], spec: Autoscale, prefills: int, replicas: int, changed_at: float, now: float
 ) -> Advice:
     """Advise both sides. `prefills` of `replicas` are the current target. A side that needs more waits while `max`
-    leaves no room."""
+    leaves no capacity."""
     decodes = replicas - prefills
     fewest = spec.prefill_min or 1
     most = max(fewest, min(spec.prefill_max or prefills, spec.max - decodes))
@@ -54,7 +55,7 @@ def advise_sides(
 def _advise_side(
     side: Side, points: Sequence[LoadPoint], spec: Autoscale, count: int, changed_at: float, now: float
 ) -> Advice:
-    """Advise one side by the rules of a whole pool. KV usage counts only for decoders, as a prefill instance keeps
+    """Advise one side by the rules of a whole pool. KV usage counts only for decoders, because a prefill instance keeps
     KV only until it is pulled."""
     own = replace(spec, target_kv=None) if side == "prefill" else spec
     needs = partial(_needed_of_side, side)
@@ -63,8 +64,8 @@ def _advise_side(
 
 
 def _smoothed(points: Sequence[LoadPoint]) -> Iterable[LoadPoint]:
-    """Replace each point's work by the mean of the latest readings, as a single reading may coincide with a slot
-    free between two requests."""
+    """Replace each point's work by the mean of the latest readings, because a single reading may coincide with a slot
+    that is free between two requests."""
     for number, point in enumerate(points):
         recent = [one for one in points[: number + 1] if point.at - one.at <= SMOOTHED * EVERY_S]
         yield structs.replace(
@@ -157,8 +158,8 @@ def needed(point: LoadPoint, spec: Autoscale) -> Advice:
 
 
 def _of_side(side: Side, point: LoadPoint, spec: Autoscale) -> LoadPoint:
-    """Return the point as if the side were the whole pool. Waiting requests and a missed TTFT show on both sides, but
-    count for the busier side only.
+    """Return the point as if the side were the whole pool. Waiting requests and a missed TTFT appear on both sides, but
+    count only for the busier one.
     """
     mine, other = (point.prefill, point.decode) if side == "prefill" else (point.decode, point.prefill)
     if mine is None or other is None:
@@ -218,7 +219,7 @@ def _by_kv(point: LoadPoint, spec: Autoscale) -> Iterable[Advice]:
 
 
 def _by_balance(point: LoadPoint) -> Iterable[Advice]:
-    """Advise more decoders, and thus a larger pool, if prefill could supply them."""
+    """Advise more decoders, and thus a larger pool, if prefill instances could supply them."""
     prefills = point.prefill.instances if point.prefill is not None else 0
     for full in _by_full("decode", point):
         yield replace(full, replicas=max(point.ready, prefills + full.replicas))

@@ -1,4 +1,4 @@
-"""Certificates for tests, signed by authorities that exist only in them."""
+"""Certificates for tests, signed by authorities that exist only there."""
 
 import datetime as dt
 import ssl

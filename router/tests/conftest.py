@@ -27,7 +27,7 @@ from router.tests.values import stored
 
 
 class Published:
-    """Writes to Redis what the control plane would publish."""
+    """Writes to Redis the values that the control plane would publish."""
 
     def __init__(self, client: redis.Redis) -> None:
         self.client = client
@@ -129,7 +129,7 @@ class World:
         raise AssertionError(f"never came true: {what or true}")
 
     async def message(self, channel: redis.client.PubSub) -> dict[str, Any]:
-        """Return the next message of the channel; the router, in the same loop, may not have sent it yet."""
+        """Return the next message of the channel. The router, in the same event loop, may not have sent it yet."""
         got: list[Any] = []
         await self.until(lambda: got or got.extend(filter(None, [_message(channel)])), "message")
         return json.loads(got[0]["data"])
@@ -166,7 +166,7 @@ async def running(
 @pytest.fixture(autouse=True)
 def promptly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop without delay: hundreds of routers write, read and are stopped here. None waits for more receipts, for
-    requests in transit, for a read to end, or for what a router writes of responses and use and tells others.
+    requests in transit, for a read to end, or to write responses and use and announce its end.
     """
     monkeypatch.setattr(redis_source, "FLUSH_S", 0.02)
     monkeypatch.setattr(server, "LINGER_S", 0.01)
@@ -185,7 +185,7 @@ def published(live_redis: redis.Redis) -> Published:
 
 @pytest.fixture
 async def world(published: Published, redis_url: str) -> AsyncIterator[Callable[..., Any]]:
-    """A function that starts a World; call it with one behaviour per engine, and overrides of the policy."""
+    """A function that starts a World, given one behaviour per engine and overrides of the policy."""
     async with AsyncExitStack() as stack:
 
         async def build(

@@ -1,4 +1,4 @@
-"""What the control plane publishes for a delivery, for tests."""
+"""Values that the control plane publishes for a delivery, for tests."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""A small fake engine: HTTP/1.1 over asyncio streams, with scripted faults; it records all requests."""
+"""A small fake engine: HTTP/1.1 over asyncio streams, with scripted faults. It records all requests."""
 
 import asyncio
 import json
@@ -35,8 +35,8 @@ class Engine:
     received: list[Received] = field(default_factory=list)
     connections: int = 0  # open now
     accepted: int = 0
-    cancelled: asyncio.Event = field(default_factory=asyncio.Event)  # the router hung up during an answer
-    release: asyncio.Event = field(default_factory=asyncio.Event)  # lets behaviours continue that wait for it
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)  # set when the router disconnected during an answer
+    release: asyncio.Event = field(default_factory=asyncio.Event)  # released to let waiting behaviours continue
     port: int = 0
     scheme: str = "http"
 
@@ -123,7 +123,7 @@ def write_chunk(writer: Writer, data: bytes) -> None:
     writer.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
-# What each API answers with, in one object
+# An answer of each API, all in one object
 ANSWER: dict[str, Any] = {
     "object": "x",
     "choices": [{"index": 0, "message": {"content": "w"}, "text": "w", "finish_reason": "stop"}],
@@ -169,7 +169,7 @@ def stream(parts: list[bytes] | None = None, pause_s: float = 0.0) -> Behaviour:
 
 
 def break_off(parts: list[bytes]) -> Behaviour:
-    """Begin a stream and close the connection in the middle of it."""
+    """Begin a stream and close the connection in the middle."""
 
     async def behave(engine: Engine, request: Received, writer: Writer) -> None:
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")

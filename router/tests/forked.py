@@ -1,6 +1,5 @@
-"""Start `python -m MODULE` as a fork of a process that has already imported it.
-
-Tests start hundreds of simulated engines, whose imports take ten times as long as the rest of their start.
+"""Starts `python -m MODULE` as a fork of a process that has already imported it. Tests start hundreds of simulated
+engines, whose imports take ten times as long as the rest of their start.
 """
 
 import os
@@ -13,13 +12,13 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
 ENGINE, STORE = "fleet.simengine.__main__", "fleet.simengine.store"
-LATE = "fleet.simengine.kv.choose"  # an engine imports it, with an HTTP client, when it first hands over KV
+LATE = "fleet.simengine.kv.choose"  # an engine imports it, together with an HTTP client, when it first transfers KV
 _forks = get_context("forkserver")
 _forks.set_forkserver_preload([__name__, ENGINE, STORE, LATE])
 
 
 class Forked:
-    """The part of `subprocess.Popen` that tests use; the process shares the tests' stderr."""
+    """The part of `subprocess.Popen` used by tests; the process shares their stderr."""
 
     def __init__(self, module: str, words: Sequence[str]) -> None:
         read, write = os.pipe()

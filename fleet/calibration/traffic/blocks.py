@@ -1,13 +1,13 @@
-"""Recorded requests in blocks of time, with the load of each. Pure."""
+"""Recorded requests, divided into blocks of time, with the load of each. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fleet.calibration.traffic.recorded import RecordedRequest
 
-WARM_UP = 10  # measured requests at the beginning that do not count, as the load before them is unknown
+WARM_UP = 10  # measured requests at the beginning that do not count, because the load before them is unknown
 SIZE = 100  # measured requests per block
-MOST = 6  # most blocks that a fit uses
+MOST = 6  # largest number of blocks that a fit uses
 LEAST = 3
 RUN_UPS = 2  # run-up rounds before a block: requests in progress at its start, then those in progress before them
 BESIDE = 300  # limit of requests in each run-up, and after a block
@@ -15,7 +15,7 @@ BESIDE = 300  # limit of requests in each run-up, and after a block
 
 @dataclass(frozen=True, slots=True)
 class RequestBlock:
-    """Requests that count, replayed between others; fields are indices into `recorded`."""
+    """Requests that count, replayed between others; the fields are indexes into `recorded`."""
 
     recorded: Sequence[RecordedRequest]
     first: int  # first request replayed
@@ -44,8 +44,8 @@ class RequestBlock:
 
 
 def blocks_of(requests: Sequence[RecordedRequest]) -> list[RequestBlock]:
-    """Cut the requests into blocks by time. If there are more than MOST, return the newest and others across the loads.
-    Empty if too few are measured."""
+    """Divide the requests into blocks by time. If there are more than MOST, return the newest block and others from the
+    whole range of loads. Empty if too few requests are measured."""
     measured = [number for number, one in enumerate(requests) if one.ttft_s is not None][WARM_UP:]
     size = min(SIZE, len(measured) // LEAST)
     if not size:

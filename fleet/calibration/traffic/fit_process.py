@@ -1,5 +1,5 @@
-"""Runs a fit in a separate process. The worker's other tasks do not wait for it, a cancellation ends it, and it replays
-with the compiled engine if there is one.
+"""Runs a fit in a separate process, so that the worker's other tasks need not wait for it and a cancellation can end
+it; it replays with the compiled engine if there is one.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ async def fit_in_process(inputs: FitInputs, report: Callable[[str], None]) -> Tr
 
 
 def fit(inputs: FitInputs, report: Callable[[str], None]) -> TrafficFit | TooFewRequests:
-    """Run the fit in the subprocess; its errors reach the caller only as texts."""
+    """Run the fit in the subprocess; its errors reach the caller only as text."""
     try:
         return fit_traffic(inputs.requests, inputs.limits, inputs.starts, report, inputs.either)
     except TooFewRequests as error:

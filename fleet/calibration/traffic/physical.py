@@ -8,10 +8,10 @@ from fleet.calibration.traffic.traffic_fit import FitStart
 from fleet.engine.law import API_S, API_S_PER_TOKEN, law_of
 from fleet.engine.profiles import FITS, MODELS, PEAKS, Profile, UnknownProfile, profile
 
-# Spread of the factor common to all steps, as the standard deviation of its logarithm.
-MEASURED = 0.2  # start from an earlier calibration
-KNOWN = 0.3  # start with a known model and number of GPUs
-UNKNOWN = 2.0  # start with an engine of any speed
+# Spread of the factor common to all steps: the standard deviation of its logarithm.
+MEASURED = 0.2  # for a start from an earlier calibration
+KNOWN = 0.3  # for a start with a known model and number of GPUs
+UNKNOWN = 2.0  # for a start with an engine of any speed
 WIDENED = 2.0  # factor on the spread of each constant if the model is unknown
 
 
@@ -25,7 +25,7 @@ def physical_starts(model: str, tensor_parallel: int | None) -> list[FitStart]:
 
 
 def model_profile_of(model: str) -> str | None:
-    """Return the profile whose name the served model's name begins with, whatever follows (-Instruct, -FP8)."""
+    """Return the profile whose name begins the served model's name, whatever follows (-Instruct, -FP8)."""
     served = _plain(model.rstrip("/").rpartition("/")[2])
     found = [name for name in MODELS if re.match(re.escape(_plain(name)) + r"(?![a-z0-9])", served)]
     return max(found, key=len, default=None)

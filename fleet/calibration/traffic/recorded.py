@@ -1,4 +1,4 @@
-"""Requests of one engine, as routers recorded them in receipts. Pure except for `read_receipts`."""
+"""Requests of one engine, from the receipts that routers recorded. Pure except for `read_receipts`."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class RecordedRequest:
 
 
 def served(requests: Iterable[RecordedRequest]) -> list[ServedRequest]:
-    """Return the measured requests: only their duration is known."""
+    """Return requests of which only the duration counts as measured."""
     return [
         ServedRequest(one.sent_s, one.sent_s + one.e2e_s, one.prompt_tokens - one.cached_tokens)
         for one in requests
@@ -67,7 +67,7 @@ def _request(receipt: Receipt, instance: str, time_scale: float) -> RecordedRequ
     output = 1 if prefilled else receipt.output_tokens
     if not prompt or not output:
         return None
-    # If another engine computed the prompt or another attempt failed, this engine alone does not explain the times.
+    # If another engine computed the prompt, or another attempt failed, this engine alone does not explain the times.
     known = receipt.outcome == "ok" and not receipt.retries and not receipt.prefill_instance
     ttft_ms = receipt.ttft_ms if known else None
     return RecordedRequest(

@@ -1,4 +1,4 @@
-"""Replays recorded requests through the engine model and measures its error. Pure."""
+"""Replays recorded requests through the engine model and computes the model's error. Pure."""
 
 import math
 import statistics
@@ -33,7 +33,7 @@ class ComparedRequest:
 @dataclass(frozen=True, slots=True)
 class Replay:
     pairs: list[ComparedRequest]
-    asks: list[EngineRequest]  # the requests as passed to the engine model
+    asks: list[EngineRequest]  # the requests in the form passed to the engine model
     steps: list[StepResult]
 
 
@@ -74,16 +74,16 @@ def _compared(one: RecordedRequest, ask: EngineRequest) -> ComparedRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReplayErrors:
-    """Relative errors of the model; None: too few requests were measured."""
+    """Relative errors of the model; None if too few requests were measured."""
 
     n: int  # number of requests with a measured time
     ttft: float | None  # mean of |modelled / measured - 1|
     tpot: float | None
-    ttft_mean: float | None  # signed error of the mean, like the next three
+    ttft_mean: float | None  # signed error of the mean, like the next three fields
     ttft_p99: float | None
     tpot_mean: float | None
     e2e_mean: float | None
-    blocks: int = 1  # number of time blocks; each figure except the first three is that of the worst block
+    blocks: int = 1  # number of time blocks; each figure except the first three is the worst block's
 
 
 def worst_of(errors: Sequence[ReplayErrors]) -> ReplayErrors:
@@ -122,7 +122,7 @@ def errors_of(compared: Sequence[ComparedRequest]) -> ReplayErrors:
     )
 
 
-LEAST_P99 = 100  # fewest requests for a p99
+LEAST_P99 = 100  # smallest number of requests for a p99
 Pairs = list[tuple[float, float]]  # (measured, modelled)
 
 

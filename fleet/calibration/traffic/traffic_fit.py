@@ -1,13 +1,12 @@
-"""Fits the constants of the law to recorded requests, through the engine model. Pure.
-The unknowns are the logarithms of factors on a start, which is a built-in profile (of the engine's model if known) or
-an earlier calibration. Each has a prior around the start, so that what the requests do not determine stays physical: no
-constant becomes zero, and a constant that is zero (reductions on one GPU) stays zero.
-The engine model shows which steps passed while a request waited for its first token and while it decoded; the law shows
-how much each constant contributed to them. The derivatives of each TTFT and TPOT are therefore known, and Gauss-Newton
-steps find the factors. As other constants move requests to other steps, each Gauss-Newton step replays the requests
-again.
-The requests are fitted in blocks of time across the recorded loads. The error is that of the worst block, where each
-block is replayed with constants that were fitted to the others.
+"""Fits the constants of the law to recorded requests, through the engine model. Pure. The unknowns are the logarithms
+of factors on a start, which is a built-in profile (of the engine's model if known) or an earlier calibration. Each has
+a prior around the start, so that constants which the requests do not determine stay physical: no constant becomes zero,
+and a constant that is zero (reductions on one GPU) stays zero. The engine model shows which steps passed while a
+request waited for its first token and while it decoded; the law shows how much each constant contributed to them. The
+derivatives of each TTFT and TPOT are therefore known, and Gauss-Newton steps find the factors. As other constants move
+requests to other steps, each Gauss-Newton step replays the requests again. The requests are fitted in blocks of time
+across the recorded loads. The error is that of the worst block, where each block is replayed with constants that were
+fitted to the others.
 """
 
 import math
@@ -39,7 +38,7 @@ from fleet.engine.request import EngineRequest
 
 LEAST = 150  # fewest measured requests
 RECORDED = 4_000  # newest requests that are used; older ones are left out
-STARTS = 2  # starts to fit: the nearest ones after their common factor is adjusted
+STARTS = 2  # starts to be fitted: the nearest ones after adjusting their common factor
 SCALED = (1.0, 0.5, 0.25)  # shares of the distance between the start's TPOTs and the measured ones
 ROUNDS = 8  # most Gauss-Newton steps
 AGAIN = 2  # Gauss-Newton steps of a fit without one of the blocks
@@ -60,7 +59,7 @@ NAMES = tuple(SPREAD)
 UNKNOWNS = len(NAMES) + 1  # the named constants, and one factor common to all steps
 SIGMA = 0.1  # spread of the log of a measured time
 SIGMA_OF_MEAN = 0.05  # spread of the log of a block's mean
-TOGETHER = 10  # this many concurrent requests carry about as much information as one
+TOGETHER = 10  # this many concurrent requests contribute about as much information as one
 LIMIT = 1.345 * SIGMA  # keeps 95 % of the efficiency
 
 
@@ -72,7 +71,7 @@ class TooFewRequests(Exception):
 class FitStart:
     constants: EngineConstants
     spread: float  # standard deviation of the logarithm of the factor common to its steps
-    widened: float = 1.0  # factor on SPREAD, for the single constants
+    widened: float = 1.0  # factor on SPREAD for the individual constants
 
     def drawing(self, draws: Draws) -> "FitStart":
         """Return the start on a GPU with this power."""
@@ -102,8 +101,8 @@ class _Time:
 
     @property
     def parts(self) -> list[float]:
-        """Return the share of each unknown in the modelled time, in s. Computed on first use, as an abandoned fit
-        needs none."""
+        """Return the share of each unknown in the modelled time, in s. It is computed on first use, because an
+        abandoned fit does not need it."""
         if self._found is None:
             self._found = self._find()
         return self._found
@@ -120,7 +119,7 @@ class FitRow(NamedTuple):
 
     @property
     def shares(self) -> list[float]:
-        """Return the contribution of each unknown to the modelled time, 0–1: the derivatives of its log."""
+        """Return the contribution of each unknown to the modelled time, 0–1: the derivatives of its logarithm."""
         return [sum(values) / self.modelled_s for values in zip(*(time.parts for time in self.times), strict=True)]
 
 
@@ -131,8 +130,8 @@ def fit_traffic(
     report: Callable[[str], None] = lambda text: None,
     either: Sequence[bool] = (True, False),
 ) -> TrafficFit:
-    """Fit the constants. `requests` are all of the engine's requests in that time; `either` holds the values of
-    async scheduling to try. Raise TooFewRequests."""
+    """Fit the constants. `requests` are all of the engine's requests during that time; `either` has the values of async
+    scheduling to try. Raise TooFewRequests."""
     capacity = limits.kv_blocks * limits.block_size
     requests = [one for one in requests if one.prompt_tokens + one.output_tokens <= capacity][-RECORDED:]
     measured = sum(one.ttft_s is not None for one in requests)
@@ -175,7 +174,7 @@ def _held_out(best: "_Fit", found: Sequence[RequestBlock], at: int) -> ReplayErr
 
 @dataclass(frozen=True, slots=True)
 class _Played:
-    """A block replayed through the engine model: its requests that count."""
+    """A block that is replayed through the engine model: its requests that count."""
 
     pairs: Sequence[ComparedRequest]
     asks: Sequence[EngineRequest]
@@ -213,7 +212,7 @@ class _Fit:
         return priors + sum(row.weight * _huber(row.off) for row in self._rows)
 
     def scaled(self) -> "_Fit":
-        """Return the best fit with all steps slower or faster by the median error of the TPOTs, or by part of it: if
+        """Return the best fit with all steps slower or faster by the median error of the TPOTs, or by a part of it: if
         requests queue, a small part suffices."""
         offs = [row.off for row in self._rows if row.decodes_only]
         common = statistics.median(offs) if offs else 0.0
@@ -233,7 +232,8 @@ class _Fit:
         return best
 
     def _next(self) -> "_Fit | None":
-        """Return the fit after a Gauss-Newton step, or a shorter one if that is worse; None if none is better."""
+        """Return the fit after a Gauss-Newton step, or after a shorter one if that step makes it worse; None if no step
+        improves it."""
         step = self._step()
         for share in (1.0, 0.5, 0.25, 0.1):
             factors = [have + share * more for have, more in zip(self.factors, step, strict=True)]
@@ -286,7 +286,7 @@ def _rows(played: _Played) -> Iterator[FitRow]:
 
 
 def _times(one: ComparedRequest, ask: EngineRequest, parts: "_Parts") -> tuple[_Time | None, ...]:
-    """Return TTFT, TPOT and E2E, as far as measured."""
+    """Return TTFT, TPOT and E2E, as far as they were measured."""
     measured, modelled, more = one.measured, one.modelled, ask.output_tokens - 1
     first = then = whole = None
     if measured.ttft_s and modelled.ttft_s:
@@ -322,12 +322,12 @@ class _Parts:
 
     @cached_property
     def _columns(self) -> list[tuple[list[float], tuple[float, ...]]]:
-        """Return, for each unknown, the sum of its seconds before each step, and its seconds in each."""
+        """Return, for each unknown, the sum of its seconds before each step, and its seconds in each step."""
         columns = zip(*map(self._of, self._steps), strict=True)
         return [(list(accumulate(column, initial=0.0)), column) for column in columns]
 
     def between(self, begin_s: float, end_s: float) -> list[float]:
-        """Return the seconds by unknown; a step in progress counts partly."""
+        """Return the seconds by unknown; a step in progress counts in part."""
         (first, begun), (last, ended) = self._moment(begin_s), self._moment(end_s)
         found = [
             sums[last] + ended * values[last] - sums[first] - begun * values[first] for sums, values in self._columns
@@ -342,7 +342,7 @@ class _Parts:
         return [value / more for value in self.between(ask.first_token_s, ask.finished_s)]
 
     def _moment(self, at_s: float) -> tuple[int, float]:
-        """Return the step at that moment, and the share of it that has passed."""
+        """Return (the step at that moment, the share of it that has passed)."""
         number = max(0, bisect_right(self._starts, at_s) - 1)
         step = self._steps[number]
         share = (at_s - step.start_s) / step.duration_s if step.duration_s else 1.0

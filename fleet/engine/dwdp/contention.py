@@ -9,7 +9,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=256)
 def met(ranks: int) -> tuple[float, ...]:
-    """Return the probability of X = 0, 1, … N - 2 ([P] table 2 prints them for C = 1 + X)."""
+    """Return the probability of X = 0, 1, … N - 2 ([P] table 2 lists them for C = 1 + X)."""
     return _binomial(ranks - 2, 1 / (ranks - 1))
 
 
@@ -20,7 +20,7 @@ def _met_in_layer(ranks: int) -> tuple[float, ...]:
 
 
 def _binomial(n: int, p: float) -> tuple[float, ...]:
-    if p == 1.0:  # two GPUs always meet no other
+    if p == 1.0:  # two GPUs never meet another
         return (0.0,) * n + (1.0,)
     logs = (math.lgamma(n + 1) - math.lgamma(x + 1) - math.lgamma(n - x + 1) for x in range(n + 1))
     return tuple(math.exp(log + x * math.log(p) + (n - x) * math.log1p(-p)) for x, log in enumerate(logs))
@@ -33,8 +33,8 @@ def layer_ms(
     Whole experts: a copy of tau = copy/(N - 1) takes tau (1 + X/2), as it waits for half of each copy that it meets.
     Slices in turn, two in flight: X <= 1 costs nothing, and more costs only if both sources are met by more. As [P]
     argues for two, k slices in flight hide X < k, unless all k sources are met by more; with one in flight, a copy
-    waits like whole experts. The last slice of a copy, `slice_share` of it, has no slice behind it and waits like a
-    whole copy; a single slice is a whole pull.
+    waits like whole experts. The last slice of a copy, `slice_share` of it, is followed by no other slice and waits
+    like a whole copy; a single slice is a whole pull.
     """
     each_ms = copy_ms / (ranks - 1)
     pulled = tuple((share, copy_ms + each_ms * x / 2) for x, share in enumerate(_met_in_layer(ranks)))

@@ -13,13 +13,13 @@ from fleet.engine.dwdp.routing import spread_of_ranks
 from fleet.engine.law import Law, chunk_pairs
 from fleet.engine.scheduler import StepPlan
 
-HOST_S = 1.5e-3  # s, assumed; TensorRT-LLM's host time in a step of a generation server
-MEMORY_REACHED = 0.92  # share of the peak when reading weights, 0–1, as in the fits of fleet/engine/profiles.py
+HOST_S = 1.5e-3  # s, assumed: the host's time in a step of TensorRT-LLM's generation server
+MEMORY_REACHED = 0.92  # share of the peak while reading weights, 0–1, as in the fits of fleet/engine/profiles.py
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DwdpLaw(Law):
-    """Law of one GPU of a DWDP group. It waits for copies, but for no other GPU."""
+    """The law of one GPU of a DWDP group. It waits for copies, but not for other GPUs."""
 
     moe: Moe
     gpu: Gpu
@@ -40,14 +40,14 @@ class DwdpLaw(Law):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepLaw(Law):
-    """Law of a DEP group as one server: each prompt belongs to one GPU, and all wait for the slowest."""
+    """The law of a DEP group as one server: each prompt belongs to one GPU, and all GPUs wait for the slowest."""
 
     moe: Moe
     gpu: Gpu
     reached: Efficiencies
     ranks: int
     seed: int
-    hot_experts: float = 0.0  # Zipf exponent of the router's choice; 0: uniform
+    hot_experts: float = 0.0  # Zipf exponent of the router's choice of experts; 0: uniform
 
     def plan_s(self, plan: StepPlan) -> float:
         chunks = [(tokens, chunk_pairs(tokens, request.computed)) for request, tokens in plan.prefill]
@@ -55,7 +55,7 @@ class DepLaw(Law):
         return self._step_s(chunks, f"{self.seed}/{plan.start_s!r}/{plan.tokens}") + self.kv_s_per_token * plan.context
 
     def step_s(self, tokens: int, pairs: float, context: int, decodes: int) -> float:
-        """Return the duration of a step of prompts with unknown lengths, which are assumed to be spread evenly."""
+        """Return the duration of a step of prompts with unknown lengths, which are assumed to be evenly spread."""
         even = [(tokens / self.ranks, pairs / self.ranks)] * self.ranks
         return self._step_s(even, "") + self.kv_s_per_token * context
 
@@ -69,7 +69,7 @@ class DepLaw(Law):
         return self.fixed_s + dep_layer_ms(moe, self.gpu, self.reached, dealt, late_ms) * moe.moe_layers / 1e3
 
     def _hot_ms(self, tokens: float) -> float:
-        """Return the spread between the GPUs that hold popular experts and those that do not."""
+        """Return the spread between GPUs with and without popular experts."""
         if not self.hot_experts:
             return 0.0
         moe = self.moe
@@ -77,7 +77,8 @@ class DepLaw(Law):
         return routed * spread_of_ranks(moe.experts, moe.top_k, self.hot_experts, self.ranks)
 
     def _dealt(self, chunks: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-        """Return (tokens, pairs) of each GPU: prompts go, in order of arrival, to the GPU with the fewest tokens."""
+        """Return (tokens, pairs) of each GPU: in order of arrival, each prompt is assigned to the GPU with the fewest
+        tokens."""
         own = [(0.0, 0.0)] * self.ranks
         for tokens, pairs in chunks:
             rank = min(range(self.ranks), key=lambda each: own[each][0])

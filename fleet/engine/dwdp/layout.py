@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class LayoutError(ValueError):
-    """The group cannot be built; `field` is one of ranks, local, prefetch."""
+    """The group cannot be built; `field` is ranks, local or prefetch."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class ExpertLayout:
         return range(rank * self.prefetch, rank * self.prefetch + self.local)
 
     def fetched(self, rank: int) -> Mapping[int, range]:
-        """Map each source to the experts copied from it. [N] prints these ranges as closed; here they are half open."""
+        """Map each source to the experts copied from it. In [N] these ranges are closed; here they are half open."""
         p, local = self.prefetch, self.local
         below = {peer: range(peer * p, (peer + 1) * p) for peer in range(rank)}
         above = {peer: range((peer - 1) * p + local, peer * p + local) for peer in range(rank + 1, self.ranks)}

@@ -1,4 +1,4 @@
-"""Models and GPUs of context servers, and the shares of their peaks that are reached."""
+"""Models and GPUs of context servers, and the reachable shares of the GPUs' peaks."""
 
 from dataclasses import dataclass, replace
 
@@ -53,7 +53,7 @@ class Gpu:
     attention_flops: float
     memory_bytes_per_s: float
     memory_bytes: float
-    link_bytes_per_s: float  # one-way rate: half of what a data sheet prints for NVLink
+    link_bytes_per_s: float  # one-way rate: half of the figure that data sheets give for NVLink
 
     def serving(self, moe: Moe) -> "Gpu":
         """Return the GPU with its peak for the experts of the given model: the BF16 peak, or twice the BF16 peak for
@@ -66,16 +66,17 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiencies:
-    """Shares of the peaks that are reached, and the times that no peak explains."""
+    """The reachable shares of the peaks, and the times that no peak explains."""
 
     experts: float = 1.0  # share of the arithmetic, 0–1
     projections: float = 1.0
     attention: float = 1.0
-    other_ms_per_token: float = 0.0  # norms, routing, quantising, over all layers
+    other_ms_per_token: float = 0.0  # norms, routing, quantizing, over all layers
     link: float = 1.0  # eta: share of the link's rate that the copy engine reaches, 0–1
-    all_to_all: float = 1.0  # share of an all-to-all's time spent on sending a token to each of its experts
+    all_to_all: float = 1.0  # share of an all-to-all's time that is spent sending a token to each of its experts
     power: PowerLimit = UNLIMITED
-    skew_ms_per_token: float = 0.0  # spread between the GPUs of a DEP group apart from prompt length, over all layers
+    # Spread between the GPUs of a DEP group that prompt lengths do not explain, over all layers
+    skew_ms_per_token: float = 0.0
 
 
 # MLA: 187M weights of projections; 128 heads of 192 for q and k, 128 for v.
@@ -95,7 +96,8 @@ DEEPSEEK_R1 = Moe(
     head_size=192 + 128,
     kv_bytes=(512 + 64) * 61,  # MLA's latent and rope, FP8
 )
-# 64 query heads and 8 KV heads, of size 64. Every second layer attends only to 128 tokens: its attention is left out.
+# 64 query heads and 8 KV heads, of size 64. Every second layer attends to only 128 tokens, and its attention is left
+# out.
 GPT_OSS_120B = Moe(
     name="gpt-oss-120b MXFP4",
     layers=36,
@@ -135,7 +137,7 @@ B200 = Gpu(
 )
 H100 = Gpu(
     name="H100",
-    expert_flops=1.979e15,  # FP8, as the GPU has no FP4
+    expert_flops=1.979e15,  # FP8, because the GPU has no FP4
     projection_flops=1.979e15,
     attention_flops=0.9895e15,
     memory_bytes_per_s=3.35e12,

@@ -1,5 +1,5 @@
-"""The mixtures of experts that a group can serve: those in the catalogue of profiles, by their names there.
-Sizes are those of the published configurations; a test compares them with the catalogue's weights.
+"""The mixtures of experts that a group can serve, by their names in the catalogue of profiles. Sizes are those of the
+published configurations; a test compares them with the catalogue's weights.
 """
 
 from dataclasses import replace
@@ -17,8 +17,8 @@ def _grouped(
     experts: tuple[int, int, int],
     bytes_per_weight: float,
 ) -> Moe:
-    """Return a mixture with grouped heads of size 128 and no shared expert. `heads` holds the numbers of query heads
-    and of key and value heads; `experts` their number, how many a token uses, and their inner size."""
+    """Return a mixture with grouped heads of size 128 and no shared expert. `heads` is (number of query heads, number
+    of key and value heads); `experts` is (their number, the number used by a token, their inner size)."""
     size, (q_heads, kv_heads), (count, top_k, inner) = 128, heads, experts
     return Moe(
         name=name,

@@ -14,7 +14,7 @@ from fleet.engine.dwdp.routing import spread_of_ranks, unused_share
 from fleet.engine.dwdp.waiting import waiting_ms
 
 DISPATCH_AND_COMBINE_BYTES = 3  # bytes per element of a token and expert: one to the expert, two back
-HIDDEN_WITHIN = 0.01  # share of the layer below which an exposed copy is called hidden
+HIDDEN_WITHIN = 0.01  # share of the layer below which an exposed copy counts as hidden
 MOST_TOKENS = 2**24
 DIGITS = 9  # decimals of a time in ms; a smaller difference is rounding
 _NORMAL, _RARE = NormalDist(), 1e-6
@@ -32,8 +32,8 @@ class Prompts:
         return Prompts(mean, (1 - ratio) * longest / math.sqrt(12) / mean)
 
     def filled(self, max_tokens: int) -> float:
-        """Return the share of an iteration, 0–1, that whole prompts fill on average. One prompt always fits, and
-        more are added while their sum, taken as normally distributed, fits."""
+        """Return the share of an iteration, 0–1, that whole prompts fill on average. One prompt always fits; more are
+        added while their sum, assumed to be normally distributed, fits."""
         prompts = 1.0
         for number in count(2):
             room, spread = max_tokens - number * self.mean, math.sqrt(number) * self.cv * self.mean
@@ -76,7 +76,7 @@ class Computing:
         return self.routed + self.shared + self.projections + self.attention + self.other
 
     def slowed(self, slowed_ms: float) -> "Computing":
-        """Return the times if all arithmetic takes this much longer, since all of it runs at one clock."""
+        """Return the times if all arithmetic takes this much longer, because all of it runs at the same clock."""
         pace = 1 + slowed_ms / self.arithmetic
         routed, shared, projections = (1 if read else pace for read in self.reads)
         return replace(
@@ -127,8 +127,8 @@ def dep_layer_ms(
     late_ms: Sequence[float],
     wait_ms: float = 0.0,
 ) -> float:
-    """Return the duration of a layer of a DEP group. `own` holds tokens and pairs of each GPU's prompts; `late_ms`
-    is an additional delay of each GPU, `wait_ms` of all."""
+    """Return the duration of a layer of a DEP group. `own` has tokens and pairs of each GPU's prompts; `late_ms` is an
+    additional delay of each GPU, `wait_ms` one of all."""
     ranks = len(own)
     mean = sum(tokens for tokens, _ in own) / ranks
     spread = computing(moe, gpu, reached, mean, 0.0, moe.experts / ranks)
@@ -152,12 +152,12 @@ class Phase:
     max_tokens: int  # MNT, per GPU
     filled: float = 0.9
     sliced: bool = False
-    merged: bool = False  # True: held and copied experts are merged into one buffer before the products read them
+    merged: bool = False  # True if held and copied experts are merged into one buffer before the products read them
     slice_bytes: float = 2.0 * 2**20
     in_flight: int = 2  # slices in flight per copy engine
     setup_ms: float = 0.0  # set-up of a slice, before its bytes move
-    hot_experts: float = 0.0  # Zipf exponent of the router's choice; 0: uniform
-    between_ms: float = 0.0  # time between iterations, in which nothing is computed
+    hot_experts: float = 0.0  # Zipf exponent of the router's choice of experts; 0: uniform
+    between_ms: float = 0.0  # time between iterations, during which nothing is computed
 
     @property
     def tokens(self) -> float:
@@ -190,7 +190,8 @@ class Phase:
 
     @cached_property
     def slowed_ms(self) -> float:
-        """Return how much longer arithmetic takes than when its shares of the peaks were measured; below zero: less."""
+        """Return how much longer arithmetic takes than when its shares of the peaks were measured; negative if it takes
+        less time."""
         unslowed_ms = self.dwdp_computing.total + self.merging_ms
 
         def layer(slowed_ms: float) -> float:
@@ -200,8 +201,8 @@ class Phase:
 
     @cached_property
     def merging_ms(self) -> float:
-        """Return the time to copy all experts of a layer into one tensor in device memory. Engines that take a list of
-        tensors avoid this copy."""
+        """Return the time to copy all experts of a layer into one tensor in device memory. Engines that accept a list
+        of tensors avoid this copy."""
         if not self.merged:
             return 0.0
         return 2 * self.moe.experts * self.moe.expert_bytes / self.gpu.memory_bytes_per_s * 1e3
@@ -220,7 +221,8 @@ class Phase:
         return self.waiting_for_copies_ms(self.window_ms)
 
     def waiting_for_copies_ms(self, window_ms: float) -> float:
-        """Return the duration of a layer that computes for this long; 0 gives its copies alone, with contention."""
+        """Return the duration of a layer that computes for this long; with 0, that of its copies alone, with
+        contention."""
         return layer_ms(
             window_ms,
             self.copy_ms,
@@ -231,8 +233,8 @@ class Phase:
         )
 
     def gathered_ms(self, cores: float) -> float:
-        """Return the duration of a layer whose experts NCCL gathers on the share `cores` of the GPU, 0–1. Computing
-        has the other cores. All GPUs of the group gather together, so each waits for the slowest."""
+        """Return the duration of a layer whose experts NCCL gathers on the share `cores` of the GPU, 0–1. The other
+        cores compute. All GPUs of the group gather at the same time, so each waits for the slowest."""
         computing_ms = self.dwdp_computing.total / (1 - cores) + self.slowed_ms + self.merging_ms
         whole = replace(self, sliced=False).copy_ms
         uneven_ms = self.dwdp_computing.total + self.dwdp_computing.attention
@@ -268,7 +270,7 @@ class Phase:
 
     @property
     def local_ms(self) -> float:
-        """Return a DEP group's GPU time for its own prompts: all but the routed experts."""
+        """Return a DEP group's GPU time for its own prompts: everything except the routed experts."""
         return self.dep_computing.total - self.dep_computing.routed
 
     @property
@@ -285,7 +287,7 @@ class Phase:
         return self._waiting_ms(self.dep_ranks, self.uneven_ms, hot_ms)
 
     def hot_ms(self, routed_ms: float) -> float:
-        """Return the spread between the GPUs of a DEP group that hold popular experts and those that do not."""
+        """Return the spread between GPUs of a DEP group with and without popular experts."""
         return routed_ms * spread_of_ranks(self.moe.experts, self.moe.top_k, self.hot_experts, self.dep_ranks)
 
     def _waiting_ms(self, ranks: int, uneven_ms: float, hot_ms: float = 0.0) -> float:
@@ -295,7 +297,7 @@ class Phase:
 
     @property
     def dep_slowed_ms(self) -> float:
-        """Return what `slowed_ms` returns, under DEP."""
+        """Return the same as `slowed_ms`, under DEP."""
         others_ms = self.dep_computing.reading + self.all_to_all_ms + self.wait_ms
         return self.reached.power.slowed_beside(self.dep_computing.arithmetic, others_ms)
 
@@ -307,7 +309,7 @@ class Phase:
 
     @property
     def gain(self) -> float:
-        """Return the throughput of a GPU under DWDP over that under DEP."""
+        """Return the throughput of a GPU under DWDP relative to that under DEP."""
         return self.over_dep(self.dwdp_ms)
 
     def over_dep(self, layer_ms: float) -> float:

@@ -1,5 +1,5 @@
-"""Context servers in DEP or DWDP and generation servers as TensorRT-LLM runs them, for DeepSeek-R1 on GB200 or other
-models and GPUs."""
+"""Context servers in DEP or DWDP, and generation servers as in TensorRT-LLM, for DeepSeek-R1 on GB200 or other models
+and GPUs."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -16,7 +16,7 @@ SOURCE = "DeepSeek-R1 NVFP4 on GB200: shares of the peaks from table 1 of arXiv 
 TRANSFERS = TransferModel(
     bytes_per_token=MOE.kv_bytes,
     idle_bytes_per_s=GPU.link_bytes_per_s * REACHED.link,
-    busy_bytes_per_s=GPU.link_bytes_per_s * REACHED.link / 2,  # half of the link, as copies of experts share it
+    busy_bytes_per_s=GPU.link_bytes_per_s * REACHED.link / 2,  # half of the link, which copies of experts share
 )
 _OTHER_WEIGHTS = 6e9  # bytes per GPU: embeddings, head, shared experts, dense layers
 _ACTIVATIONS = 8e9  # bytes per GPU
@@ -48,7 +48,7 @@ R1 = Machine()
 class GenerationServer:
     law: Law
     gpus: int
-    ranks: int  # GPUs that have their own prompts
+    ranks: int  # GPUs with prompts of their own
     experts: float  # experts per layer in the memory of each GPU
     machine: Machine
 
@@ -60,8 +60,8 @@ class GenerationServer:
 
 def kv_tokens(moe: Moe, gpu: Gpu, gpus: int, experts: float, share: float, kv_bytes: float) -> float:
     """Return the KV tokens on all GPUs of a server together. `experts` is the number of experts per layer in the memory
-    of each GPU; `share` is the part that KV gets of the memory left by weights and activations, 0–1; `kv_bytes` is per
-    token. Raise TooLarge."""
+    of each GPU; `share` is KV's part of the memory left by weights and activations, 0–1; `kv_bytes` is per token. Raise
+    TooLarge."""
     attention = moe.attention_weights * moe.attention_bytes_per_weight * moe.layers
     weights = experts * moe.expert_bytes * moe.moe_layers + _OTHER_WEIGHTS + attention
     free = gpu.memory_bytes - weights - _ACTIVATIONS

@@ -1,8 +1,7 @@
-"""Measurements in table 1 of [P], and the shares of GB200's peaks that follow from them.
-DeepSeek-R1, DEP4 and DWDP4, prompts of 0.8–1 x 8,192 tokens, at most 32,768 tokens in an iteration. [P] prints µs. As
-µs, the copy would run at 643 TB/s; as ms, it runs at 643 GB/s (0.71 of NVLink 5 one way), attention at 0.81 of its
-peak, and a GPU computes 22,000 tokens/s. So they are ms, of a whole iteration. Likewise for [N]'s "7 µs against 10–11
-µs".
+"""Measurements in table 1 of [P], and the resulting shares of GB200's peaks. DeepSeek-R1, DEP4 and DWDP4, prompts of
+0.8–1 x 8,192 tokens, at most 32,768 tokens in an iteration. [P] prints µs. As µs, the copy would run at 643 TB/s; as
+ms, it runs at 643 GB/s (0.71 of NVLink 5 one way), attention at 0.81 of its peak, and a GPU computes 22,000 tokens/s.
+So they are ms, of a whole iteration. Likewise for [N]'s "7 µs against 10–11 µs".
 """
 
 from dataclasses import replace
@@ -26,12 +25,13 @@ PROMPT = 0.9 * 8192  # mean tokens of a prompt
 TOKENS = FILLED * MAX_TOKENS
 RANKS = 4
 
-# Spread of a GPU's iteration apart from prompt length (skewed experts, jitter), solved from table 3c at STD 0.
+# Spread of a GPU's iteration that prompt lengths do not explain (skewed experts, jitter), solved from table 3c at STD
+# 0.
 SKEW = 140.7  # ms
 
 # Milliseconds between iterations if only the context phase runs, solved from table 3a at 8,192. There DWDP has 1.1
-# times the TPS/GPU, whereas DEP takes 1.17 times as long in the iterations above and in its TTFT. What these
-# milliseconds are is not published.
+# times the TPS/GPU, whereas DEP takes 1.17 times as long in the iterations above and in its TTFT. The publication does
+# not explain these milliseconds.
 _TPS_GAIN = 1.10
 BETWEEN = (COMPUTING + COMMUNICATION + SYNCHRONISATION - _TPS_GAIN * COMPUTING_DWDP) / (_TPS_GAIN - 1)
 
@@ -51,7 +51,7 @@ _copied_bytes = (_moe.experts - _moe.experts // RANKS) * _moe.expert_bytes
 
 REACHED = Efficiencies(
     experts=_grouped / GROUPED_GEMM,
-    projections=1.0,  # not separate in table 1: their time beyond the peak counts as `other`
+    projections=1.0,  # not listed in table 1: their time beyond the peak counts as `other`
     attention=_attention_ms / ATTENTION,
     other_ms_per_token=(COMPUTING - _all_experts_ms - _projections_ms - ATTENTION) / TOKENS,
     link=_copied_bytes * _moe.moe_layers / (COPY / 1e3) / _gpu.link_bytes_per_s,

@@ -16,6 +16,6 @@ def expected_max(ranks: int) -> float:
 
 
 def waiting_ms(ranks: int, uneven_ms: float, cv: float, skew_ms: float) -> float:
-    """Return the mean wait. `uneven_ms` is the time that varies with the lengths of prompts; `cv` is the coefficient
-    of variation of a GPU's prompts together."""
+    """Return the mean wait. `uneven_ms` is the time that varies with the lengths of prompts; `cv` is the coefficient of
+    variation of a GPU's total prompt length."""
     return expected_max(ranks) * math.hypot(skew_ms, cv * uneven_ms)

@@ -1,10 +1,10 @@
-"""Slack-aware writes: blocks wait in HBM until the drives have time without reads. Pure, in closed form, as the
+"""Slack-aware writes: blocks wait in HBM until the drives have time without reads. Pure, in closed form, because the
 backlog falls linearly between two calls."""
 
 from collections import deque
 from dataclasses import dataclass
 
-_NOTHING = 64.0  # bytes of a write that may be left over by rounding
+_NOTHING = 64.0  # bytes of a write that rounding may leave over
 
 
 @dataclass(slots=True)
@@ -55,8 +55,8 @@ class Backlog:
         return done
 
     def change_s(self) -> float | None:
-        """Return the seconds until the backlog has drained far enough to admit a blocked request: below its limit,
-        or with blocks free again. None without a backlog."""
+        """Return the seconds until the backlog has drained far enough to admit a blocked request: until it is below its
+        limit, or until blocks are free again. None without a backlog."""
         if not self._queue:
             return None
         return (self.bytes - self._limit if self.is_full else self._queue[0].left) / self._rate

@@ -22,7 +22,7 @@ class TierCache:
         return key in self._sizes
 
     def put(self, hashes: Sequence[int], size: float = 1.0) -> list[int]:
-        """Add blocks of a chain, each of `size`; return the new ones. The end of a chain is evicted first, since it
+        """Add blocks of a chain, each of `size`. Return the new ones. The end of a chain is evicted first, because it
         is useless without the beginning."""
         sizes = self._sizes
         if size > self._high:
@@ -53,7 +53,7 @@ class TierCache:
         return gone
 
     def held(self, hashes: Sequence[int]) -> int:
-        """Return how many leading blocks are held, and count these as used."""
+        """Return the number of leading blocks that are held, and count these as used."""
         count = next((index for index, key in enumerate(hashes) if key not in self._sizes), len(hashes))
         self.touch(hashes[:count])
         return count

@@ -1,4 +1,4 @@
-"""Decides how much of a prompt is worth loading from the tiers instead of computing it. Pure."""
+"""Decides how much of a prompt is worth loading from the tiers rather than computing. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class BlockLoads:
 
     tokens: list[int]
     hashes: list[list[int]]
-    io_s: list[float]  # seconds of reads by tier, without the prefetched part
+    io_s: list[float]  # seconds of reads by tier, excluding the prefetched part
 
 
 def lengthened_s(devices: Sequence[TierDevice], io_s: Sequence[float], law_s: float, model: TiersModel) -> float:
@@ -42,7 +42,7 @@ def best_cut(
     hidden_s: Sequence[float],
 ) -> int:
     """Return how many of the runs to load for the earliest first token of a request that is alone in the engine.
-    `before`: tokens in HBM; `upto`: tokens of the prompt; `hidden_s`: seconds of a load that are already done, by
+    `before`: tokens in HBM; `upto`: tokens of the prompt; `hidden_s`: seconds of a load that have already been done, by
     tier."""
     if model.always_load:
         return len(runs)

@@ -1,7 +1,6 @@
-"""Media that hold KV below HBM: how each moves blocks, and where its numbers come from.
-Numbers are from "Tutti: Making SSD-Backed KV Cache Practical for Long-Context LLM Serving" (arXiv 2605.03375), measured
-on one H100 with Llama-3-8B and two D7-PS1010 drives, and from Mooncake. *Fitted* numbers are solved from one figure of
-that paper.
+"""Media that hold KV below HBM: how each moves blocks, and the sources of its numbers. Numbers are from "Tutti: Making
+SSD-Backed KV Cache Practical for Long-Context LLM Serving" (arXiv 2605.03375), measured on one H100 with Llama-3-8B and
+two D7-PS1010 drives, and from Mooncake. *Fitted* numbers are solved from one figure of that paper.
 """
 
 from dataclasses import dataclass, replace
@@ -10,14 +9,14 @@ from typing import Literal
 # block: the whole batch waits until the blocks are there; layers: layer l + 1 loads while layer l computes;
 # async: the request waits outside the batch
 Mode = Literal["block", "layers", "async"]
-# naive: a read that runs beside writes is slower; slack: writes wait for time without reads
+# naive: a read beside writes is slower; slack: writes wait for time without reads
 Contention = Literal["none", "naive", "slack"]
 Metadata = Literal["none", "prp", "sgl"]  # list of addresses that the device needs in GPU memory
 
-NAIVE_SHARE = 0.41  # share of its speed that a read keeps beside a naive write: 12 of 29 GB/s in figure 6
+NAIVE_SHARE = 0.41  # share of its speed that a read retains beside a naive write: 12 of 29 GB/s in figure 6
 SLACK_SHARE = 0.5  # assumed share of a decode step in which slack-aware writes run
 BACKLOG_SHARE = 0.2  # assumed share of the KV pool that may wait to be written before admission stops
-LAYER_PASS_S = 0.217  # least time of a layer-wise pass: fitted to figure 13 (Tutti 98.3 %); unexplained by bandwidth
+LAYER_PASS_S = 0.217  # shortest time of a layer-wise pass: fitted to figure 13 (Tutti 98.3 %); unexplained by bandwidth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +91,8 @@ REMOTE = TierDevice(
 
 
 def with_prp(device: TierDevice, object_bytes: float) -> TierDevice:
-    """Return the same drives with one command per page of an object instead of one per object, and as many
-    concurrent commands as bring whole objects to the drives' rate."""
+    """Return the same drives with one command per page of an object instead of one per object, and with enough
+    concurrent commands to bring whole objects to the drives' rate."""
     rate = device.read_bytes_per_s * PAGE_BYTES / max(object_bytes, PAGE_BYTES)
     return replace(
         device,
@@ -104,8 +103,8 @@ def with_prp(device: TierDevice, object_bytes: float) -> TierDevice:
 
 
 def on_drives(device: TierDevice, number: int, read_bytes_per_s: float) -> TierDevice:
-    """Return the same access to the given number of drives with another rate each, and writes in proportion. Parts that
-    the CPU controls do not benefit from faster drives.
+    """Return the same access to the given number of drives with another rate each, and writes in proportion. Parts
+    controlled by the CPU do not benefit from faster drives.
     """
     peak = number * read_bytes_per_s
     writes = SSD_TUTTI.write_bytes_per_s * peak / _PEAK
@@ -115,11 +114,11 @@ def on_drives(device: TierDevice, number: int, read_bytes_per_s: float) -> TierD
 
 DEVICES = {device.name: device for device in (DRAM, SSD, SSD_GDS, SSD_TUTTI, REMOTE)}
 
-# Time of one NVMe command when commands run one after another, fitted to PRP's 0.29 GB/s in pages of 4 KiB. It predicts
+# Time of one NVMe command if commands run one after another, fitted to PRP's 0.29 GB/s in pages of 4 KiB. It predicts
 # 9.3 GB/s for SGL, whose command covers an object of 128 KiB; published: 8.9.
 COMMAND_S, PAGE_BYTES = 4096 / 0.29e9, 4096
 
-# (device, field): where its number comes from. All others are defaults.
+# (device, field): source of its number. All others are defaults.
 SOURCES = {
     ("dram", "mode"): "LMCache loads by layers from host memory",
     ("dram", "read_bytes_per_s"): "the link, as published; 56 GB/s were measured on an H200",

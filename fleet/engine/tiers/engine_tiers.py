@@ -43,11 +43,12 @@ class EngineTiers:
         self._block_bytes = model.layout.bytes(block_size)
         self._backlogs = [(tier, tier.backlog) for tier in self._tiers if tier.backlog is not None]
         self._staged = [staging_tokens(device, model.layout, model.staging_bytes) for device in self._devices]
-        self._seen = TierCache(max(tier.cache.capacity for tier in self._tiers))  # blocks used once, for second_use
+        # Capacity for blocks that were used once, for second_use
+        self._seen = TierCache(max(tier.cache.capacity for tier in self._tiers))
         self._hits: Counter[int] = Counter()  # hits on blocks below the first tier, until they are promoted
         self._settled_s = 0.0  # time up to which the backlogs have been computed
         self._now_s = 0.0
-        self._evicting_s = 0.0  # writes that the step being planned waits for
+        self._evicting_s = 0.0  # writes for which the step being planned waits
         self._prefetch_free_s = 0.0
         self._bubble_s = 0.0
         self._wasted_tokens = 0
@@ -60,12 +61,12 @@ class EngineTiers:
 
     @property
     def is_full(self) -> bool:
-        """Return whether too many bytes wait to be written for anything to be admitted."""
+        """Return whether so many bytes wait to be written that nothing is admitted."""
         return any(backlog.is_full for _, backlog in self._backlogs)
 
     def load(self, request: EngineRequest) -> bool:
-        """Choose what a request that has its cached blocks loads from below, and set `request.load`. Return False if
-        it would run out of GPU memory."""
+        """Choose what a request that has its cached blocks loads from lower tiers, and set `request.load`. Return False
+        if it would run out of GPU memory."""
         upto = request.tokens - 1  # at least one token is computed
         hidden_s = self._prefetched(request)
         runs = self._look_up(request.chain, len(request.blocks), upto // self._size)
@@ -146,7 +147,7 @@ class EngineTiers:
     # Steps
 
     def settle(self, now_s: float) -> None:
-        """Let slack-aware writes use the time until now, in which the engine did nothing."""
+        """Let slack-aware writes use the time until now, in which the engine was idle."""
         self._now_s = max(self._now_s, now_s)
         if self._backlogs and now_s > self._settled_s:
             self._drain([now_s - self._settled_s] * len(self._backlogs), now_s)
@@ -166,8 +167,9 @@ class EngineTiers:
         return whole_s
 
     def ended(self, loads: Sequence[BlockLoads], law_s: float, end_s: float, *, prefills: bool) -> bool:
-        """End a step, or a run of decode steps, of `law_s` without its loads. Slack-aware writes had the time that
-        its loads left of a prefill, or a share of decode steps. Return True if a held-back request may be admitted."""
+        """End a step, or a run of decode steps, that takes `law_s` without its loads. Slack-aware writes had the
+        remaining time of a prefill, or a share of decode steps. Return True if a request that was held back may be
+        admitted."""
         self._now_s = end_s
         for load in loads:
             self._unpin(load)
@@ -181,7 +183,7 @@ class EngineTiers:
         return self._drain(slack, end_s)
 
     def change_s(self, *, idle: bool) -> float | None:
-        """Return the seconds after which progress in writing may allow a held-back request."""
+        """Return the seconds after which enough may have been written for a request that is held back."""
         changes = [change for _, backlog in self._backlogs if (change := backlog.change_s()) is not None]
         return min(changes) / (1 if idle else SLACK_SHARE) if changes else None
 
@@ -228,7 +230,7 @@ class EngineTiers:
                 self._store(number, [hashes[at] for at in missing], [blocks[at] for at in missing])
 
     def _store(self, number: int, hashes: list[int], blocks: list[int]) -> None:
-        """Write blocks to a tier. `blocks` are the pool's blocks that must stay until they are written."""
+        """Write blocks to a tier. `blocks` are blocks of the pool that must stay until they are written."""
         tier = self._tiers[number]
         tier.writes(len(hashes), self._now_s)
         if tier.backlog is None:

@@ -18,7 +18,7 @@ ATTENTION = 1.6  # factor on the law's attention over paged prefixes, fitted to 
 
 
 def paged(law: Law, attention: float = ATTENTION) -> Law:
-    # Measured with prompts that take seconds, so it includes the clock of a GPU under full load.
+    # Measured with prompts that take seconds; it therefore includes the clock of a GPU under full load.
     return replace(law, attention_s_per_pair=law.attention_s_per_pair * attention).drawing(UNKNOWN)
 
 
@@ -36,13 +36,13 @@ def store_s(device: TierDevice, layout: KvLayout, tokens: int) -> float:
 
 
 def lost_to_writes_s(io_s: float, writes_s: float, share: float = NAIVE_SHARE) -> float:
-    """Return the time that a load of `io_s` loses to naive writes: at most their remaining time, and at most what
-    its reduced speed costs."""
+    """Return the time that a load of `io_s` loses to naive writes: at most their remaining time, and at most the cost
+    of its reduced speed."""
     return max(0.0, min(writes_s, io_s * (1 / share - 1)))
 
 
 def effective_bytes_per_s(device: TierDevice, layout: KvLayout, tokens: int) -> float:
-    """Return the rate per GPU. It grows with the prefix, as the set-up is spread over more bytes."""
+    """Return the rate per GPU. It grows with the prefix, because the set-up is spread over more bytes."""
     return layout.bytes(tokens) / load_s(device, layout, tokens)
 
 
@@ -58,8 +58,8 @@ def pipeline_s(io_s: float, compute_s: float, layers: int) -> float:
 
 
 def exposed_s(device: TierDevice, layers: int, io_s: float, first_s: float, floor_s: float = 0.0) -> float:
-    """Return how much a load of `io_s` adds to computing. `first_s` is the duration of the first chunk's step,
-    `floor_s` the least time of a layer-wise pass."""
+    """Return the time that a load of `io_s` adds to computing. `first_s` is the duration of the first chunk's step,
+    `floor_s` the shortest time of a layer-wise pass."""
     if not io_s:
         return 0.0
     if device.mode != "layers":
@@ -88,7 +88,7 @@ def is_worth_loading(
 def shortest_worth_loading(
     law: Law, device: TierDevice, layout: KvLayout, new: int = 1, *, floor_s: float = 0.0, limit: int = 1 << 20
 ) -> int | None:
-    """Return the shortest run worth loading, in tokens; None if none up to `limit` is."""
+    """Return the shortest run worth loading, in tokens; None if no run up to `limit` is."""
     if not is_worth_loading(law, device, layout, new, limit, floor_s=floor_s):
         return None
     low, high = 0, limit

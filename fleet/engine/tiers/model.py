@@ -23,10 +23,10 @@ class TiersModel:
     layout: KvLayout
     tiers: tuple[TierModel, ...]  # fastest first
     write: WritePolicy = "through"
-    promote_hits: int = 1  # hits below the first tier that copy a block into it; 0: never
-    prefetch: bool = False  # True: read from the drive into host memory while a request waits
-    always_load: bool = False  # True: load even what could be computed faster
-    floor_s: float = 0.0  # least time of a pass that loads by layers
+    promote_hits: int = 1  # hits below the first tier after which a block is copied into it; 0: never
+    prefetch: bool = False  # True: blocks are read from the drive into host memory while a request waits
+    always_load: bool = False  # True: load even tokens that could be computed faster
+    floor_s: float = 0.0  # shortest time of a pass that loads by layers
     staging_bytes: float = math.inf  # GPU memory outside the KV pool, per GPU
 
 
@@ -57,9 +57,9 @@ class TierStats:
 @dataclass(frozen=True, slots=True)
 class TiersStats:
     tiers: tuple[TierStats, ...]
-    bubble_s: float  # time by which loads and writes lengthened steps
+    bubble_s: float  # time by which loads and writes have lengthened steps
     backlog_bytes: float  # bytes waiting to be written, per GPU
     backlog_most_bytes: float
     wasted_bytes: float  # bytes prefetched but never used
-    declined_tokens: int  # stored tokens that were not loaded, as computing them is faster
+    declined_tokens: int  # stored tokens that were not loaded, because computing them was faster
     failed: int  # requests that ran out of GPU memory while loading

@@ -1,5 +1,6 @@
-"""A store that engines share, like Mooncake's. Every computed prompt is put there; a request waits outside the batch
-while missing parts of its prompt are pulled from there. The twin simulates it; the `sim` kind runs it as a process."""
+"""A store that engines share, like Mooncake's. Every computed prompt is stored there; a request waits outside the batch
+while missing parts of its prompt are pulled from the store. The twin simulates it; the `sim` kind runs it as a
+process."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

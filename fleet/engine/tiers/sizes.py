@@ -1,4 +1,4 @@
-"""Bytes and objects of a prefix's KV, and what moving it costs in memory and drive life."""
+"""Bytes and objects of a prefix's KV, and the memory and drive life that moving it costs."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,8 @@ _METADATA_BYTES = {"none": 0, "prp": 4096, "sgl": 16}  # bytes of such a list
 
 @dataclass(frozen=True, slots=True)
 class KvLayout:
-    """KV of one model as its tiers store it. Every GPU of an instance moves its own share, at the same time."""
+    """KV of one model in the form in which its tiers store it. Every GPU of an instance moves its share at the same
+    time as the others."""
 
     bytes_per_token: float  # bytes over the whole model
     layers: int
@@ -49,5 +50,5 @@ def staging_tokens(device: TierDevice, layout: KvLayout, free_bytes: float) -> f
 
 
 def drive_writes_per_day(bytes_per_s: float, capacity_bytes: float, amplification: float = 1.0) -> float:
-    """Return how often per day the drives are overwritten (DWPD). They are rated for one per day over five years."""
+    """Return how often per day the drives are overwritten (DWPD). They are rated for once per day over five years."""
     return bytes_per_s * amplification * DAY_S / capacity_bytes

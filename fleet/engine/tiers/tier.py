@@ -37,7 +37,7 @@ class Tier:
         return [at for at, key in enumerate(hashes) if key not in cache and key not in pending]
 
     def reads(self, start_s: float, io_s: float, tokens: int) -> float:
-        """Return the duration of a load that starts at `start_s`; beside naive writes, the load keeps only a share of
+        """Return the duration of a load that starts at `start_s`; beside naive writes, the load retains only a share of
         its speed.
         """
         if self.device.contention == "naive":
@@ -48,7 +48,7 @@ class Tier:
         return io_s
 
     def writes(self, blocks: int, now_s: float) -> float:
-        """Count a write of the given number of blocks; return how long it takes."""
+        """Count a write of the given number of blocks. Return its duration."""
         seconds = store_s(self.device, self._layout, blocks * self._block_size)
         self.written_tokens += blocks * self._block_size
         self.write_s += seconds

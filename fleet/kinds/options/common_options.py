@@ -40,7 +40,7 @@ def environment_option() -> Any:
 
 
 def engine_key_option(help: str) -> Any:
-    """Declare the option for the engine key. A refused value is never shown, as it may be the key itself."""
+    """Declare the option for the engine key. A refused value is never shown, because it may be the key itself."""
     made = Field(
         name="",
         default=None,
@@ -55,7 +55,7 @@ def engine_key_option(help: str) -> Any:
 
 
 def tls_option() -> Any:
-    """Declare the option for TLS files. A refused value is never shown, as it may be a key itself."""
+    """Declare the option for TLS files. A refused value is never shown, because it may be a key itself."""
     made = Field(
         name="",
         title="TLS",

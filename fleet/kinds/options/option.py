@@ -71,11 +71,12 @@ def build(spec: type[Spec], given: Mapping[str, object]) -> Spec:
 
 @functools.cache
 def _by_name(spec: type) -> dict[str, Field]:
-    """Return the options by name; cached, as every instance needs them every second."""
+    """Return the options by name; cached, because every instance needs them every second."""
     return {each.name: each for each in options_of(spec)}
 
 
 def _plain(field: Field, value: object) -> object:
-    """Convert the value to the option's type: 1 and 1.0 are equal, so a rewritten document must not look changed."""
+    """Convert the value to the option's type: 1 and 1.0 are equal, so that a rewritten document does not look
+    changed."""
     cleaned = accept(field, value) if field.groups else KINDS[field.kind][0](value)
     return value if cleaned is None or isinstance(cleaned, Problem) else cleaned

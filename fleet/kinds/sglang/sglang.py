@@ -153,7 +153,7 @@ def command(spec: SglangSpec, launch: Launch) -> list[str]:
         "dtype": spec.dtype,
         "load-format": spec.load_format,
         "enable-metrics": True,
-        "enable-cache-report": True,  # reports the cached tokens per request, by which the index is checked
+        "enable-cache-report": True,  # reports the cached tokens per request, which check the index
         "kv-events-config": compact(_events(launch)),
         "enable-memory-saver": spec.sleep_mode or None,
         "enable-weights-cpu-backup": spec.sleep_mode or None,  # otherwise it would wake with random weights

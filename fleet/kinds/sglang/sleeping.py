@@ -1,13 +1,12 @@
-"""How SGLang is put to sleep and woken, by the API paths of version 0.5.23. Pure.
-
-SGLang has no page that says whether it sleeps, and it empties its cache when it falls asleep.
+"""How to put SGLang to sleep and wake it, through the API paths of version 0.5.23. Pure. SGLang has no page that
+reports whether it sleeps, and it empties its cache when it falls asleep.
 """
 
 from fleet.kinds.vllm.sleeping import Sleeping, SleepStep, Weights
 
 
 def _wake_sglang(level: int, weights: Weights) -> tuple[SleepStep, ...]:
-    token = SleepStep("/health_generate", asks=True)  # also asked of each half of a divided pool
+    token = SleepStep("/health_generate", asks=True)  # also asked of each part of a divided pool
     if level == 1:
         return SleepStep("/resume_memory_occupation", {}), token
     return (

@@ -339,7 +339,7 @@ def pair(spec: SimSpec, ordinal: int) -> int | None:
 
 
 def _paired_with(spec: SimSpec, launch: Launch) -> str:
-    """Return the prefill instance of a decoder; empty if any prefill instance will do, or if the instance is not a
+    """Return the prefill instance of a decoder; empty if any prefill instance is suitable, or if the instance is not a
     decoder.
     """
     other = pair(spec, launch.ordinal)
@@ -352,7 +352,8 @@ def _peer(spec: SimSpec, launch: Launch) -> str | None:
 
 
 def profile_of(spec: SimSpec, tp: int | None = None) -> Profile:
-    """Return the profile. `tp` is that of the instance's role, if the role has its own. Raise UnknownProfile."""
+    """Return the profile. `tp` is the tensor-parallel size of the instance's role, if the role has one. Raise
+    UnknownProfile."""
     return served_by(_options(replace(spec, tp=tp or spec.tp)))
 
 
@@ -403,7 +404,7 @@ def wire(spec: SimSpec, launch: Launch) -> KvWire:
 
 
 def refuse(spec: SimSpec) -> dict[str, str]:
-    """Return what conflicts: the model must fit on the GPUs, and roles require a connector."""
+    """Return the conflicting options: the model must fit on the GPUs, and roles require a connector."""
     if (spec.kv == MOONCAKE_STORE) != (spec.store_pool is not None):
         return {"store_pool": f"must name a pool of the kind sim-store when kv is {MOONCAKE_STORE}, and only then"}
     if spec.kv == NONE and spec.prefill_instances:

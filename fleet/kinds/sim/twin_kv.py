@@ -1,5 +1,5 @@
-"""The twin's model of KV that moves between measured engines, or lies below their GPUs.
-A calibration measures steps, not links and drives, so links and drives have published rates. Pure.
+"""The twin's model of KV that is moved between measured engines, or stored below their GPUs. A calibration measures
+steps, but not links and drives, so these have published rates. Pure.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ STORE_LINK = TransferLink(
 class TwinKv:
     """How the twin moves and keeps the KV of one instance."""
 
-    sizes: KvSizes | None = None  # None if unknown, so that nothing can be computed from them
+    sizes: KvSizes | None = None  # None if unknown, in which case nothing can be computed from them
     gpus: int = 1
     tiers: tuple[TierModel, ...] = ()  # fastest first
     store_bytes: float = 0.0  # bytes that it contributes to a store shared by all instances
@@ -42,7 +42,7 @@ class TwinKv:
         )
 
     def below(self) -> TiersModel | None:
-        """Return the tiers below the GPU. Both LMCache and vLLM load whatever a tier holds."""
+        """Return the tiers below the GPU. Both LMCache and vLLM load everything that a tier holds."""
         if not self.tiers or self.sizes is None:
             return None
         layout = KvLayout(self.sizes.bytes_per_token, self.sizes.layers, self.gpus)

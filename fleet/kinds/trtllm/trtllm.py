@@ -1,5 +1,5 @@
-"""The `trtllm` kind: TensorRT-LLM's OpenAI server, colocated or as context and generation servers (with DWDP).
-Only its command line is tested, as running it takes NVIDIA GPUs. In the help texts, ↑ and ↓ show whether a larger value
+"""The `trtllm` kind: TensorRT-LLM's OpenAI server, colocated or as context and generation servers (with DWDP). Only its
+command line is tested, because running it requires NVIDIA GPUs. In the help texts, ↑ and ↓ show whether a larger value
 raises or lowers throughput (TPS/GPU) and the speed for one user (TPS/user).
 """
 
@@ -212,7 +212,7 @@ def _options(spec: TrtllmSpec, launch: Launch) -> JsonObject:
             "free_gpu_memory_fraction": spec.free_gpu_memory_fraction,
             **({"use_kv_cache_manager_v2": True} if spec.kv_events else {}),
         },
-        # Without return_perf_metrics there is no metrics page; without enable_iter_perf_stats it has no load.
+        # Without return_perf_metrics there is no metrics page; without enable_iter_perf_stats, the page has no load.
         "return_perf_metrics": True,
         "enable_iter_perf_stats": True,
     }
@@ -222,7 +222,8 @@ def _options(spec: TrtllmSpec, launch: Launch) -> JsonObject:
             **({"transceiver_runtime": "PYTHON"} if spec.kv_events else {}),
         }
     if own_role(spec, launch) == PREFILL or trtllm_dwdp.shares_experts(spec, launch):
-        found["disable_overlap_scheduler"] = True  # DWDP has none; a context server has no next token to overlap with
+        # DWDP does not support it; a context server has no next token to overlap with
+        found["disable_overlap_scheduler"] = True
     if spec.kv_events:
         found["kv_events_config"] = events_config(launch.host, launch.ports["events"], launch.ports["replay"])
     if trtllm_dwdp.shares_experts(spec, launch):

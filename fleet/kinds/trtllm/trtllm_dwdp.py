@@ -16,7 +16,7 @@ _OPTIONS = {"ranks": "dwdp_size", "local": "dwdp_experts", "prefetch": "dwdp_pre
 
 
 def shares_experts(spec: "TrtllmSpec", launch: Launch) -> bool:
-    """Return whether GPUs prefetch experts: a context server those of its group, another server its own."""
+    """Return whether GPUs prefetch experts: those of its group in a context server, its own in another server."""
     return spec.dwdp_size > 1 and own_role(spec, launch) != DECODE
 
 
@@ -35,7 +35,7 @@ def layout_of(spec: "TrtllmSpec", model: str) -> ExpertLayout | None:
 
 
 def _built(spec: "TrtllmSpec", model: str) -> ExpertLayout | None:
-    """Return the layout; None for options that are refused today but that a pool stored earlier may have."""
+    """Return the layout; None for options that are now refused, but that a stored pool may still have."""
     try:
         return layout_of(spec, model)
     except LayoutError:
@@ -75,7 +75,7 @@ def refuse(spec: "TrtllmSpec") -> dict[str, str]:
 
 
 def _refuse_whole(spec: "TrtllmSpec") -> dict[str, str]:
-    """Return what conflicts in servers that prefill and decode, where the ranks of a server form the group
+    """Return the conflicting options of servers that prefill and decode, where the ranks of a server form the group
     (TensorRT-LLM 1.4)."""
     if not spec.attention_dp:
         return {"dwdp_size": "needs attention_dp without context servers: each GPU serves its own requests"}
@@ -86,7 +86,8 @@ def _refuse_whole(spec: "TrtllmSpec") -> dict[str, str]:
 
 
 def refuse_for(spec: "TrtllmSpec", model: str) -> dict[str, str]:
-    """Return what conflicts with the number of experts in the pool's model; empty if the model is not known yet."""
+    """Return the options that conflict with the number of experts in the pool's model; empty if the model is not known
+    yet."""
     if spec.dwdp_size == 1:
         return {}
     try:
@@ -99,7 +100,7 @@ def refuse_for(spec: "TrtllmSpec", model: str) -> dict[str, str]:
 
 
 def facts(spec: "TrtllmSpec", launch: Launch) -> tuple[tuple[str, str], ...]:
-    """Return (label, text) of one context server, for people."""
+    """Return (label, text) about one context server, for display."""
     experts = _built(spec, launch.model) if group(spec, launch.ordinal) else None
     if experts is None:
         return ()

@@ -1,6 +1,6 @@
-"""How an engine is put to sleep and woken, here by vLLM's API paths. Pure.
-Level 1 keeps the weights in host memory. Level 2 loads them again on waking, while the KV cache still sleeps; otherwise
-the engine would answer from random memory without an error. An engine counts as awake once it has computed a token.
+"""How to put an engine to sleep and wake it, here through vLLM's API paths. Pure. Level 1 keeps the weights in host
+memory. Level 2 loads them again on waking, while the KV cache still sleeps; otherwise the engine would answer from
+random memory without an error. An engine counts as awake once it has computed a token.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ class Weights:
 class Sleeping:
     sleep: Callable[[int], tuple[SleepStep, ...]]  # by level
     wake: Callable[[int, Weights], tuple[SleepStep, ...]]
-    # False: the engine ends if it is told twice, so steps that it may have taken are not repeated.
+    # False: the engine ends if it receives the order twice, so steps that it may have taken are not repeated.
     repeats: bool = True
 
 

@@ -80,16 +80,16 @@ def command(spec: VllmSpec, launch: Launch) -> list[str]:
 
 
 def _server(spec: VllmSpec, launch: Launch) -> tuple[str, ...]:
-    """Return the command `vllm serve`, which is needed to start several API servers. It requires a distribution
-    named vllm, and CPU builds have another name."""
+    """Return the command `vllm serve`, which is needed to start several API servers. It requires a distribution named
+    vllm, whereas CPU builds have another name."""
     if spec.device == "cpu":
         return ("vllm.entrypoints.openai.api_server", "--model", weights_of(spec, launch))
     return ("vllm.entrypoints.cli.main", "serve", weights_of(spec, launch))
 
 
 def _data_parallel(spec: VllmSpec, launch: Launch) -> dict[str, object]:
-    """Return the flags of data parallelism. Every start gets its own RPC port, as vLLM's default would be the same
-    for all engines of a host."""
+    """Return the flags for data parallelism. Every start gets a separate RPC port, because vLLM's default would be the
+    same for all engines of a host."""
     if spec.data_parallel_size == 1:
         return {}
     given: dict[str, object] = {"data-parallel-size": spec.data_parallel_size}
@@ -124,7 +124,7 @@ def _events(spec: VllmSpec, launch: Launch) -> JsonObject:
 
 
 def environment(spec: VllmSpec, launch: Launch) -> dict[str, str]:
-    # Only the engine's own modules may be imported, as it is started in the folder that contains Weir's. The fault
+    # Only the engine's own modules may be imported, because it is started in the folder that contains Weir's. The fault
     # handler logs what ended a process in native code.
     found = {"PYTHONPATH": "", "PYTHONSAFEPATH": "1", "PYTHONFAULTHANDLER": "1", "VLLM_NO_USAGE_STATS": "1"}
     if spec.device == "cpu":
@@ -162,7 +162,7 @@ def wire(spec: VllmSpec, launch: Launch) -> KvWire:
     )
 
 
-# Extra arguments that make prompts differ from what the tokenizer's folder implies.
+# Extra arguments that make prompts differ from those that the tokenizer's folder implies.
 _OTHER_PROMPTS = (
     *("--chat-template", "--chat-template-content-format", "--default-chat-template-kwargs"),
     *("--exclude-tools-when-tool-choice-none", "--reasoning-effort-map", "--anthropic-disabled-thinking-effort"),
@@ -251,7 +251,7 @@ def _master_problem(spec: VllmSpec) -> str:
 
 
 def refuse_for(spec: VllmSpec, model: str) -> dict[str, str]:
-    """Return what conflicts: each GPU of an instance must compute an equal number of attention heads."""
+    """Return the conflicting options: each GPU of an instance must compute an equal number of attention heads."""
     size, gpus, heads = spec.tensor_parallel, len(spec.gpus), heads_of(spec.model or model)
     ranks = data_parallel.local(spec)
     if gpus and size * ranks > gpus:

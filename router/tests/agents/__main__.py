@@ -1,5 +1,6 @@
-"""Codex, Claude Code and Qwen Code hold conversations through a router with two real vLLM, and what the router
-predicted of their prompts is compared with what the engines had cached. Ends with 1 when it is not good enough.
+"""Codex, Claude Code and Qwen Code hold conversations through a router with two real vLLM engines. The router's
+predictions for their prompts are compared with the tokens that the engines had cached. The exit status is 1 if too few
+predictions are right.
 
 python -m router.tests.agents FOLDER [vllm | sglang] [long] [AGENT]...
     (FOLDER has the agents' npm packages, see `make test-agents`; an AGENT is named as in its reports: "Qwen Code")
@@ -36,13 +37,13 @@ MODEL, BLOCK, CONTEXT, SIM_CONTEXT = "tiny", 32, 65_536, 16_384
 TURNS, SESSIONS = 8, 2
 GOOD = 0.95  # share of the requests predicted within a block
 TURN_S = 600  # limit of one turn
-# Turns with much output that fill the context, and what an agent says that leaves it to a person to compact
+# Turns with much output that fill the context, and the message with which an agent leaves compacting to a person
 FILLED = {"Codex": (7, "ran out of room in the model's context window"), "Claude Code": (4, ""), "Qwen Code": (4, "")}
 Receipt = dict[str, Any]
 
 
 def alone() -> None:
-    """Start again in a network namespace with only a loopback, unless already there."""
+    """Start again in a network namespace with only a loopback, unless already in one."""
     if [name for _, name in socket.if_nameindex()] != ["lo"]:
         again = 'ip link set lo up && exec "$0" -m router.tests.agents "$@"'
         os.execvp(
@@ -137,7 +138,7 @@ def fleet(folder: Path, simulates: str) -> Iterator[str]:
         yield url
 
 
-# The agents: each command runs one turn, the first of a session or a further one
+# The agents: each command runs one turn, the first of a session or a later one
 
 
 def codex(packages: Path, home: Path, url: str, further: bool, words: str) -> list[object]:
@@ -160,7 +161,7 @@ AGENTS = {"Codex": codex, "Claude Code": claude, "Qwen Code": qwen}
 
 
 def converse(agent: str, packages: Path, url: str, number: int, words: Sequence[str] = ()) -> str:
-    """Hold one session with these `words`; return what the agent printed in the turn that failed."""
+    """Hold one session with these `words`. Return the agent's output in the turn that failed."""
     asked = words or [
         f"Question {turn} of session {number}: say hi by the shell, then say done." for turn in range(TURNS)
     ]
@@ -192,8 +193,8 @@ def variables(folder: str, url: str) -> dict[str, str]:
 
 
 def filled(agent: str, packages: Path, url: str) -> str:
-    """Check that a prompt beyond the context of the engines returns the error that lets the agent compact; return
-    what is wrong."""
+    """Check that a prompt beyond the engines' context gets the error that lets the agent compact. Return what is
+    wrong."""
     begun, (turns, says) = time.time(), FILLED[agent]
     words = ("say hi by the shell", *[f"{FAR} by the shell"] * turns, "say hi by the shell")
     said = converse(agent, packages, url, SESSIONS, words)
@@ -214,7 +215,7 @@ def receipts(url: str, since: float) -> list[Receipt]:
 
 
 def judged(agent: str, received: Sequence[Receipt], engines: Mapping[str, set[str]]) -> str:
-    """Print a line of the table; return what is not good enough. `engines`: those that served each conversation."""
+    """Print a line of the table. Return what is not good enough. `engines` are those that served each conversation."""
     asked = [each for each in received if each.get("endpoint") in PROMPTS and each.get("cached_tokens") is not None]
     good = [each for each in asked if abs((each.get("predicted_cached") or 0) - each["cached_tokens"]) <= BLOCK]
     exact = sum(each.get("index") == "exact" for each in asked)
@@ -242,7 +243,7 @@ def judged(agent: str, received: Sequence[Receipt], engines: Mapping[str, set[st
 
 
 def engines_by_conversation(folder: Path, read: Counter[Path]) -> dict[str, set[str]]:
-    """Return where the conversations went since the last call, by what the scripted servers have seen."""
+    """Return which engines have served the conversations since the last call, according to the scripted servers."""
     found: dict[str, set[str]] = defaultdict(set)
     for log in folder.glob("scripted-*.log"):
         lines = log.read_text().splitlines()
@@ -285,7 +286,7 @@ def main(packages: Path, simulates: str, agents: Sequence[str], *, only_long: bo
 
 if __name__ == "__main__":
     alone()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what it started ends with it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the processes it started end with it
     where, *words = sys.argv[1:]
     simulates = words.pop(0) if words and words[0] in ("vllm", "sglang") else ""
     only_long = words[:1] == ["long"]

@@ -1,6 +1,7 @@
 """A server that lets a real vLLM compute each prompt, and answers in its place: a tiny model calls no tools.
 
-Each turn of an agent gets a call of its shell, then, with the result, a closing text. What vLLM refuses is passed on.
+Each turn of an agent is answered with a call of its shell and then, after the result, with a closing text. Requests
+that vLLM refuses are passed on.
 
 python router/tests/agents/scripted.py PORT URL
 """
@@ -30,7 +31,7 @@ LIMITS = {
 }
 FAR, FAR_COMMAND = "count far", "seq 1 5000"  # a turn that asks for much output
 SAID = "done"
-NAMED = re.compile(r"of (session \d+)")  # what the conversation says of itself
+NAMED = re.compile(r"of (session \d+)")  # the conversation's name for itself
 
 
 def shortened(path: str, body: Document) -> Document:

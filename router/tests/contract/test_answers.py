@@ -120,12 +120,12 @@ def written(document):
         *((document, "end") for document in ENDS),
     ],
 )
-def test_each_event_is_recognised(document, sign):
+def test_each_event_is_classified(document, sign):
     assert answers.sign(written(document))[0] == sign
 
 
 @pytest.mark.parametrize("clients", [True, False])
-def test_every_error_is_attributed(clients):
+def test_every_error_is_attributed_to_its_cause(clients):
     for document in CLIENTS if clients else ENGINES:
         _, error = answers.sign(written(document))
         assert error.is_clients is clients, document

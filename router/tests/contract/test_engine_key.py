@@ -1,4 +1,4 @@
-"""A reference names the key of an engine; the key is read again from its place."""
+"""A reference names the key of an engine; the key is read again when its source changes."""
 
 import os
 
@@ -12,7 +12,7 @@ KEY = "sk-engine-1"
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch, tmp_path):
-    """Keep no lists, use a data folder of the test, and read files at every look."""
+    """Allow every file, use a data folder of the test, and check files at every read."""
     for name in ("WEIR_ALLOWED_FOLDERS", "WEIR_ALLOWED_FOLDERS_FILE", "WEIR_ALLOWED_VARIABLES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("WEIR_DATA_DIR", str(tmp_path / "data"))
@@ -72,7 +72,7 @@ def test_a_file_is_read_again_when_it_changes(key_file, monkeypatch):
     assert line(f"file:{key_file}") == b"authorization: Bearer sk-engine-1\r\n"
     new = key_file.with_name("new")
     new.write_text("sk-engine-2")
-    new.replace(key_file)  # as a mounted Secret does
+    new.replace(key_file)  # as Kubernetes updates a mounted Secret
     assert line(f"file:{key_file}") == b"authorization: Bearer sk-engine-2\r\n"
     key_file.unlink()
     assert "No such file" not in trouble(f"file:{key_file}")
@@ -108,7 +108,7 @@ def told(path):
     return trouble(f"file:{path}").replace(str(path), "PATH")
 
 
-def test_without_listed_folders_no_two_paths_are_distinguished(tmp_path, key_file):
+def test_without_allowed_folders_all_paths_fail_alike(tmp_path, key_file):
     key_file.write_text("two\nlines")
     (tmp_path / "empty").touch()
     own = tmp_path / "data" / "token"

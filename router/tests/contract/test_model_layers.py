@@ -1,4 +1,4 @@
-"""Layers that keep less than all tokens, by the configurations of published families of models."""
+"""Layers that do not keep all tokens, in the configurations of published families of models."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from router.contract.model_layers import layers
         ({"mamba_d_state": 256, "sliding_window": None}, 0),  # Falcon-H1
     ],
 )
-def test_windows_chunks_and_states_keep_less_than_all_tokens(config: dict[str, Any], chunk: int) -> None:
+def test_windows_chunks_and_states_do_not_keep_all_tokens(config: dict[str, Any], chunk: int) -> None:
     assert layers(config) == (chunk, True)
 
 
@@ -39,5 +39,5 @@ def test_windows_chunks_and_states_keep_less_than_all_tokens(config: dict[str, A
         {"text_config": None, "sliding_window": True},
     ],
 )
-def test_models_of_full_attention_keep_all(config: dict[str, Any]) -> None:
+def test_models_with_full_attention_keep_all_tokens(config: dict[str, Any]) -> None:
     assert layers(config) == (0, False)

@@ -1,4 +1,4 @@
-"""The document Models: what is allowed, and one clear error for each thing that is not."""
+"""The document Models: what is allowed, and one clear error for everything else."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_a_document_is_unchanged_by_parsing_and_writing():
     assert models.dump(models.parse(models.dump(read))) == WHOLE
 
 
-def test_left_out_fields_take_their_defaults():
+def test_omitted_fields_take_their_defaults():
     alias = models.parse({"models": {"m": {"pool": "a", "fallback": [{"pool": "b"}]}}})["m"]
     assert (alias.split, alias.on) == ((Target("a"),), models.CONDITIONS)
     assert models.dump({"m": alias})["models"]["m"] == {"pool": "a", "fallback": [{"pool": "b"}]}
@@ -79,6 +79,6 @@ def test_one_adapter_has_one_source():
 
 
 @pytest.mark.parametrize("document", [None, [], {}, {"models": []}, {"schema": 2, "models": {}}, {"models": {"m": 1}}])
-def test_anything_but_a_document_is_refused(document):
+def test_only_a_document_is_accepted(document):
     with pytest.raises(InvalidInput):
         models.parse(document)

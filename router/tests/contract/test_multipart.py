@@ -1,4 +1,4 @@
-"""Forms with files: what two parsers could read differently is refused."""
+"""Forms with files: bodies that two parsers could read differently are refused."""
 
 import random
 import re
@@ -80,6 +80,6 @@ def test_ambiguous_bodies_are_refused(body: bytes, why: str) -> None:
         (b"multipart/form-data; boundary=" + b"x" * 71,),
     ],
 )
-def test_one_boundary_must_be_named(content_types: tuple[bytes, ...]) -> None:
+def test_exactly_one_boundary_must_be_given(content_types: tuple[bytes, ...]) -> None:
     with pytest.raises(InvalidMultipart, match="content-type"):
         model_of(MODEL + END, *content_types)

@@ -1,4 +1,5 @@
-"""A session is identified by what the client sends: the most trusted name first, wherever it is in the request."""
+"""A session is identified by names that the client sends: the most trusted name first, wherever it is in the
+request."""
 
 import json
 from pathlib import Path
@@ -107,7 +108,7 @@ def test_a_value_that_is_not_text_is_not_a_session_name(body):
     assert named(body=body) is None
 
 
-def test_a_very_long_name_is_cut_in_headers_and_bodies():
+def test_a_very_long_name_is_truncated_in_headers_and_bodies():
     assert named({b"x-session-id": b"s" * 5000}) == ("s" * LONGEST, "header:x-session-id")
     assert named(body={"user": "s" * 5000}) == ("s" * LONGEST, "body:user")
 

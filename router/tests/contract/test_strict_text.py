@@ -1,4 +1,4 @@
-"""Documents that are hard to read are refused, with line and column."""
+"""Documents that take long to parse or could be misread are refused, with line and column."""
 
 import pytest
 
@@ -24,7 +24,7 @@ from router.contract.values.strict_text import NODES_LIMIT, UnreadableDocument, 
         ("a: \x00", "unacceptable character"),
     ],
 )
-def test_a_document_that_is_hard_to_read_is_refused(text, says):
+def test_a_document_that_could_be_misread_is_refused(text, says):
     with pytest.raises(UnreadableDocument) as caught:
         load_yaml(text)
     assert says in str(caught.value)

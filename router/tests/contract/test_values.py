@@ -26,7 +26,7 @@ SPLIT = {
 }
 
 
-def test_a_stored_value_of_every_kind_exists() -> None:
+def test_there_is_a_stored_value_of_every_kind() -> None:
     assert WRITTEN.keys() == KINDS.keys()
 
 
@@ -81,7 +81,7 @@ def test_a_policy_without_a_rollout_is_in_force_for_all_requests() -> None:
     assert json.loads(encode(value))["rollout"] == {"mode": "full"}
 
 
-def test_a_rollout_says_by_its_mode_whether_requests_are_split() -> None:
+def test_a_rollouts_mode_decides_whether_requests_are_split() -> None:
     policy = {**WRITTEN["PolicyValue"], "rollout": SPLIT}
     rollout = read(PolicyValue, json.dumps(policy)).rollout
     assert isinstance(rollout, SplitRollout)

@@ -1,4 +1,4 @@
-"""Every outcome has its row in docs/router.md, and everything that counts outcomes follows that row."""
+"""Every outcome has a row in docs/router.md, and all counters of outcomes follow that row."""
 
 from pathlib import Path
 
@@ -7,7 +7,8 @@ import pytest
 from router.contract.answer.verdict import VERDICTS, of_own_answer, of_routers_answer, of_status
 
 COUNTED_AS = {"ok": "–", "client_error": "client_errors", "error": "failed", "picked": "–"}  # in use
-SHOWN_AS = {"client_error": "client errors", "error": "failed", "refused": "refused"}  # on Live; all others nowhere
+# On Live; other labels appear nowhere
+SHOWN_AS = {"client_error": "client errors", "error": "failed", "refused": "refused"}
 TABLE = Path("docs/router.md").read_text().partition("### Outcomes")[2].partition("* **Content**")[0]
 ROWS = {cells[0].strip("`"): cells[1:] for line in TABLE.splitlines() if (cells := line.strip("| ").split(" | "))[1:]}
 
@@ -67,5 +68,5 @@ def test_an_answer_made_by_the_router_has_its_outcome(status, code, result):
         (429, None, "refused"),
     ],
 )
-def test_the_routers_own_answers_are_distinguished_from_those_of_engines(status, code, result):
+def test_the_routers_own_answers_are_told_from_those_of_engines(status, code, result):
     assert of_routers_answer(status, code) == result

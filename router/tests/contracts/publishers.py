@@ -1,4 +1,4 @@
-"""The publishers of KV events of the newest engines, and the events that they encode, taken from their wheels."""
+"""The KV event publishers of the newest engines, and the events that they encode, loaded from their wheels."""
 
 import __future__
 

@@ -1,4 +1,4 @@
-"""The structs, names and paths that the newest engines publish, compared with those that Weir reads."""
+"""The structs, names and paths published by the newest engines, compared with those that Weir reads."""
 
 import __future__
 
@@ -48,7 +48,7 @@ from router.tokenize.template_source import environment, wants_parts
 from router.tokenize.tokenizer import packed
 
 contracts = pytest.mark.contracts
-# Fields of stored and removed blocks: those that are read, and those that change nothing
+# Fields of stored and removed blocks: those that are read, and those without effect
 READ = {
     *("block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "lora_name", "medium", "extra_keys"),
     *("group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window", "cache_salt", "remaining_copy_counts"),
@@ -76,7 +76,7 @@ def test_blocks_that_an_engine_encodes_are_found_by_their_prompt_salt_and_adapte
 
 @contracts
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
-def test_every_field_of_an_engines_events_is_read_or_known_to_change_nothing(engine: str) -> None:
+def test_every_field_of_an_engines_events_is_read_or_known_to_have_no_effect(engine: str) -> None:
     names = structs(engine)
     given = {*names["BlockStored"].__struct_fields__, *names["BlockRemoved"].__struct_fields__}
     assert given - READ <= LEFT
@@ -107,20 +107,20 @@ def test_each_rank_publishes_at_the_port_where_its_events_are_followed(engine: s
 
 
 @contracts
-def test_sglangs_cache_of_windows_alone_publishes_nothing() -> None:
+def test_sglang_publishes_nothing_for_a_cache_that_has_only_windows() -> None:
     path = "sglang/srt/mem_cache/pure_swa_radix_cache.py"
     assert "event" not in sources("sglang", path)[path]
 
 
 @contracts
-def test_ranks_of_sglang_are_numbered_alike_with_attention_in_parallel_and_without() -> None:
+def test_ranks_of_sglang_are_numbered_the_same_with_and_without_parallel_attention() -> None:
     numbered = functions("sglang", "sglang/srt/disaggregation/kv_events.py", "select_kv_publisher_dp_rank")
     of = numbered["select_kv_publisher_dp_rank"]
     assert [of(4, rank, None) for rank in range(4)] == [of(1, 0, rank) for rank in range(4)] == [0, 1, 2, 3]
 
 
 @contracts
-async def test_ranks_of_sglangs_own_publisher_are_followed_apart_from_their_first_event_on() -> None:
+async def test_ranks_of_sglangs_own_publisher_are_distinguished_from_their_first_event_on() -> None:
     names, ports = publisher("sglang"), free_ports(4)
     places = {"endpoint": f"tcp://127.0.0.1:{ports[0]}", "replay_endpoint": f"tcp://127.0.0.1:{ports[2]}"}
     ranks = [names["ZmqEventPublisher"](rank, **places, topic="kv", bind=True) for rank in range(2)]
@@ -200,7 +200,7 @@ def test_the_needs_of_every_kind_of_vllm_layer_are_known() -> None:
     named = [str(value.value) for value in values if isinstance(value, ast.Constant)]
     unknown = {kind for kind in named if _looks_back(kind) == UNTOLD}
     assert len(named) > 5
-    assert unknown <= {"encoder_only_attention", "cross_attention"}  # no prefix of theirs is cached
+    assert unknown <= {"encoder_only_attention", "cross_attention"}  # none of their prefixes is cached
 
 
 def _looks_back(kind: str) -> int | None:
@@ -214,7 +214,7 @@ def _looks_back(kind: str) -> int | None:
 def names_of(scrape: Scrape) -> Iterator[tuple[str, str]]:
     """Return names of metrics in two parts, which engines may join."""
     for value in (*(getattr(scrape, field.name) for field in fields(scrape)), *scrape.queues):
-        if isinstance(value, str) and value and not value.startswith("weir_sim_"):  # only simulated engines have those
+        if isinstance(value, str) and value and not value.startswith("weir_sim_"):  # only simulated engines have these
             prefix, _, name = value.partition(":")
             yield f"{prefix}:", name
     for way in scrape.transfers:
@@ -226,7 +226,7 @@ def names_of_tiers(tiers: Sequence[TierNames]) -> Iterator[tuple[str, str]]:
 
 
 def missing(names: Iterable[tuple[str, str]], text: str) -> list[str]:
-    """Return the names that the text lacks, whole or in two parts; clients of Prometheus add the suffixes."""
+    """Return the names that are missing in the text, whole or in two parts; Prometheus clients add the suffixes."""
     plain = [(prefix, re.sub(r"_(total|sum|count)$", "", name)) for prefix, name in names]
     assert plain
     return [prefix + name for prefix, name in plain if not (name in text and prefix in text)]
@@ -247,7 +247,7 @@ def test_sglang_and_lmcache_have_every_metric_that_is_scraped() -> None:
     assert missing(own, "\n".join(sources("sglang", "sglang/srt/").values())) == []
     cache = "\n".join(sources("lmcache", "lmcache/").values())
     assert missing(names_of_tiers(LMCACHE_TIERS), cache) == []
-    for _, name in names_of_tiers(LMCACHE_SERVER_TIERS):  # its exporter adds unit and ending
+    for _, name in names_of_tiers(LMCACHE_SERVER_TIERS):  # its exporter adds unit and suffix
         plain, unit = re.fullmatch(r"(\w+?)(?:_(tokens|chunks)_total)?", name).groups("")  # type: ignore[union-attr]
         found = re.search(rf'"lmcache_mp\.{plain}"' + (r'.*?unit="(\w+)"' if unit else "()"), cache, re.S)
         assert found, name
@@ -268,7 +268,7 @@ ROUTE = re.compile(r"@(?:router|app)\.(?:get|post|put|delete|api_route|websocket
 @contracts
 @pytest.mark.parametrize("engine", SERVERS)
 def test_every_path_and_method_of_an_engines_server_is_in_the_table_of_paths(engine: str) -> None:
-    """With another version `python -m router.tests.engines.surface` and `….servers` write the tables again."""
+    """For another version, `python -m router.tests.engines.surface` and `….servers` write the tables again."""
     under = surface.SERVERS[engine]
     server = surface.Sources({path: ast.parse(text) for path, text in sources(engine, under).items()})
     found = {(route.path, method) for route in surface.routes(server, under) for method in route.methods}
@@ -341,8 +341,8 @@ def test_sglang_ignores_salts_at_one_api_only() -> None:
 
 
 @contracts
-def test_vllm_takes_a_salt_wherever_it_computes_prompts_but_for_transcriptions() -> None:
-    """The router must refuse keys with salts of their own at every API that ignores salts."""
+def test_vllm_accepts_a_salt_wherever_it_computes_prompts_except_for_transcriptions() -> None:
+    """The router must refuse keys with separate salts at every API that ignores salts."""
     under = "vllm/entrypoints/"
     salted = {path for path, text in sources("vllm", under).items() if "    cache_salt: str | None = Field(" in text}
     apis = ("openai/completion", "openai/chat_completion", "openai/responses", "openai/decisions", "anthropic")
@@ -351,7 +351,7 @@ def test_vllm_takes_a_salt_wherever_it_computes_prompts_but_for_transcriptions()
 
 
 @contracts
-def test_no_engine_finds_an_item_by_its_id() -> None:
+def test_no_engine_resolves_an_item_by_its_id() -> None:
     """Once an engine does, the router must send such requests to the instance that has the item."""
     named = {**sources("sglang", "sglang/srt/entrypoints/openai/"), **sources("vllm", "vllm/entrypoints/openai/")}
     assert [path for path, text in named.items() if "item_reference" in text or "ItemReference" in text] == []
@@ -420,7 +420,7 @@ def test_every_option_that_changes_an_engines_prompts_is_known_to_its_kind(engin
 
 
 @contracts
-def test_engines_say_whether_they_cache_prefixes_where_they_are_asked() -> None:
+def test_engines_report_whether_they_cache_prefixes_where_weir_asks() -> None:
     cache = sources("vllm", "vllm/config/cache.py")["vllm/config/cache.py"]
     assert re.search(r"^    enable_prefix_caching: bool", cache, re.MULTILINE)
     assert "{key: str(value) for key, value in self.__dict__.items()}" in cache  # labels of vllm:cache_config_info
@@ -430,7 +430,7 @@ def test_engines_say_whether_they_cache_prefixes_where_they_are_asked() -> None:
 
 
 @contracts
-def test_sglang_sleeps_and_says_that_it_is_ready_by_the_paths_that_are_asked() -> None:
+def test_sglang_sleeps_and_reports_readiness_at_the_paths_that_weir_uses() -> None:
     path = "sglang/srt/entrypoints/http_server.py"
     server = sources("sglang", path)[path]
     kind = (ROOT / "fleet" / "kinds" / "sglang" / "sleeping.py").read_text()
@@ -441,7 +441,7 @@ def test_sglang_sleeps_and_says_that_it_is_ready_by_the_paths_that_are_asked() -
     fields_of = set(re.findall(r'"(\w+)": ', kind))
     assert fields_of == {name for name in fields_of if re.search(rf"^    {name}: ", inputs, re.MULTILINE)}
     assert {"tags", "model_path"} <= fields_of
-    # Its health page waits for a second before it looks for its token, longer than a probe of a node.
+    # Its health page waits for a second before it checks for its token, which is longer than a node's probe.
     waits = server[server.index("async def health_generate") :].partition("@app.")[0]
     assert "await asyncio.sleep(1)" in waits
 
@@ -455,5 +455,5 @@ def event_settings() -> set[str]:
 
 
 @contracts
-def test_the_document_has_the_versions_that_the_contracts_are_held_to() -> None:
+def test_the_document_names_the_versions_that_satisfy_the_contracts() -> None:
     assert "\n".join(table()) in DOCUMENT.read_text()

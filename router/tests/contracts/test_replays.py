@@ -1,4 +1,4 @@
-"""What a router knows after events were lost, with the publishers and replay sockets of the newest engines."""
+"""The router's knowledge after events were lost, with the publishers and replay sockets of the newest engines."""
 
 import asyncio
 import time
@@ -43,14 +43,14 @@ class Engine:
             self.publisher.publish(self.names["KVEventBatch"](time.time(), [event]))
 
     async def stored(self, *prompts: int) -> None:
-        """Store before anybody listens."""
+        """Store before anyone is listening."""
         self.store(*prompts)
         async with asyncio.timeout(20):
             while not self.publisher._buffer or self.publisher._buffer[-1][0] < prompts[-1]:
                 await asyncio.sleep(0.01)
 
     def loses(self, lost: Callable[[int], bool], times: int = 1) -> None:
-        """Lose the replayed batches with these numbers on the way, as a full queue does; -1 ends a replay."""
+        """Lose the replayed batches with these numbers on the way, as a full queue does; -1 is the end of a replay."""
         self.publisher._replay = Lossy(self.publisher._replay, lost, times)
 
 
@@ -89,7 +89,7 @@ def engine(kind: str, ports: list[int]) -> Iterator[Engine]:
 
 
 def held(followed: Followed, prompts: Sequence[int]) -> list[int]:
-    """Return those of the prompts whose block the index knows."""
+    """Return the prompts whose block is in the index."""
     chains = {prompt: linked(packed([prompt] * SIZE), SIZE, SEED, ()) for prompt in prompts}
     return [prompt for prompt, chain in chains.items() if followed.index.match(chain, SIZE)]
 
@@ -107,7 +107,7 @@ async def test_batches_that_a_replay_loses_on_the_way_are_requested_again(engine
         assert (feed.complete, feed.gaps, feed.purges, feed.trouble) == (True, 1, 0, "")
 
 
-async def test_a_replay_whose_end_is_lost_is_asked_for_again(engine: Engine) -> None:
+async def test_a_replay_whose_end_is_lost_is_requested_again(engine: Engine) -> None:
     await engine.stored(*range(3))
     engine.loses(lambda number: number == -1)
     async with following("", engine.source) as followed:
@@ -115,7 +115,7 @@ async def test_a_replay_whose_end_is_lost_is_asked_for_again(engine: Engine) -> 
         assert (followed.feed.complete, followed.feed.purges) == (True, 0)
 
 
-async def test_a_gap_in_the_replays_buffer_forgets_what_came_before_and_keeps_what_follows(engine: Engine) -> None:
+async def test_a_gap_in_the_replay_buffer_drops_earlier_blocks_and_keeps_later_ones(engine: Engine) -> None:
     await engine.stored(*range(10))
     del engine.publisher._buffer[5]  # its encoding failed, which uses up the number
     async with following("", engine.source) as followed:
@@ -125,9 +125,7 @@ async def test_a_gap_in_the_replays_buffer_forgets_what_came_before_and_keeps_wh
         await confirmed(followed, range(11), range(6, 11))
 
 
-async def test_only_the_latest_batches_are_known_if_there_were_more_than_the_buffer_keeps(
-    kind: str, ports: list[int]
-) -> None:
+async def test_only_the_latest_batches_are_known_if_the_buffer_has_dropped_others(kind: str, ports: list[int]) -> None:
     engine = Engine(kind, ports, buffer_steps=4)
     try:
         await engine.stored(*range(10))
@@ -138,7 +136,9 @@ async def test_only_the_latest_batches_are_known_if_there_were_more_than_the_buf
         engine.publisher.shutdown()
 
 
-async def test_a_live_batch_that_no_replay_has_any_more_empties_the_engines_part(kind: str, ports: list[int]) -> None:
+async def test_a_live_batch_that_no_replay_contains_any_longer_empties_the_engines_part(
+    kind: str, ports: list[int]
+) -> None:
     engine = Engine(kind, ports, buffer_steps=2)
     try:
         async with following("", engine.source) as followed:
@@ -157,10 +157,10 @@ async def test_a_live_batch_that_no_replay_has_any_more_empties_the_engines_part
 
 
 @pytest.mark.parametrize("further", [2, 12])
-async def test_of_an_engine_that_starts_again_only_the_new_blocks_are_known(
+async def test_after_an_engine_restarts_only_its_new_blocks_are_known(
     kind: str, ports: list[int], further: int
 ) -> None:
-    """Its numbers begin at 0 again; they may soon be larger than the last one of the earlier engine."""
+    """Its numbers start at 0 again; they may soon exceed the last number of the earlier process."""
     earlier = Engine(kind, ports)
     await earlier.stored(*range(8))
     async with following("", earlier.source) as followed:

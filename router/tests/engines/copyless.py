@@ -1,6 +1,5 @@
-"""A CPU worker of vLLM that copies no recurrent states between blocks, because that takes a kernel that CPUs lack.
-
-Answers are then nonsense; what is cached, and what is found again, depends on the scheduler alone.
+"""A CPU worker of vLLM that does not copy recurrent states between blocks, because CPUs lack the kernel for it. Its
+answers are meaningless, but the scheduler alone decides what is cached and what is hit.
 """
 
 from typing import Any

@@ -14,7 +14,7 @@ from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
 class CopyingWorker(OffloadingWorker):
     def __init__(self, caches: Any, region: Any) -> None:
-        """Take chunks of one block each."""
+        """Accept chunks of one block each."""
         self.groups = caches.group_data_refs
         self.device = [each.tensor for each in caches.tensors]
         self.host = [region.create_next_worker_view(each.page_size_bytes) for each in caches.tensors]
@@ -45,7 +45,7 @@ class CopyingWorker(OffloadingWorker):
         return done
 
     def wait(self, job_ids: set[int]) -> None:
-        """Do nothing: a copy has ended before it is reported."""
+        """Do nothing, because a copy has ended before it is reported."""
 
     def shutdown(self) -> None:
         self.region.cleanup()

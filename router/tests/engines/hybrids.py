@@ -1,6 +1,7 @@
-"""Real vLLM with tiny hybrid models, or files: what the router predicted of each prompt beside what was cached.
+"""Real vLLM with tiny hybrid models, or files: the router's prediction for each prompt beside the tokens that were
+cached.
 
-python -m router.tests.engines.hybrids [KIND …]    (`make engines` first; 1 to 2 minutes for each kind)
+python -m router.tests.engines.hybrids [KIND …] (`make engines` first; 1 to 2 minutes for each kind)
 
 Growing conversations and branches of them, two at a time. Those that begin alike do not begin at once: nobody can
 foretell whether the engine's next step takes both, so that the second finds the blocks of the first. Ends with 1 when
@@ -22,9 +23,9 @@ from typing import Any
 from router.tests.agents.__main__ import CODE, ENGINES, MODEL, ON_CPU, Receipt, get, process, receipts, until
 from router.tests.ports import free_ports
 
-GOOD, CACHED = 0.95, 0.4  # shares: of prompts within a block, of their tokens that the engine had
+GOOD, CACHED = 0.95, 0.4  # shares of prompts predicted within a block, and of their tokens that were cached
 TALKS, TURNS = 6, 5
-PAUSE_S = 0.3  # between turns: for the events of the one before, on a busy machine
+PAUSE_S = 0.3  # pause between turns, in which the events of the previous turn arrive on a busy machine
 Config = Mapping[str, Any]
 _ALL: Config = {
     **{"vocab_size": 512, "hidden_size": 128, "intermediate_size": 256, "max_position_embeddings": 16384},
@@ -68,7 +69,7 @@ _STATES_MTP: Config = {
 _SPECULATES = ("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 1}')
 _COPYLESS = ("--worker-cls", "router.tests.engines.copyless.CopylessWorker")
 _PLAIN: Config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 2}
-_FOLDER = "FOLDER"  # stands for that of the run
+_FOLDER = "FOLDER"  # placeholder for the folder of the run
 _FILES: Config = {
     **{"spec_module_path": "router.tests.engines.cpu_offload", "spec_name": "CopyingSpec"},
     "cpu_bytes_to_use": 20 << 15,
@@ -96,7 +97,7 @@ KINDS: Mapping[str, tuple[Config, tuple[str, ...]]] = {
         ),
     ),
 }
-AGAIN = ("files",)  # kinds to which all conversations come a second time, from files
+AGAIN = ("files",)  # kinds to which all conversations return a second time, from files
 
 
 def command(folder: Path, ports: Sequence[int], more: Sequence[str]) -> list[object]:
@@ -129,7 +130,7 @@ def ask(url: str, messages: Sequence[Mapping[str, str]]) -> None:
 
 
 def talk(url: str, number: int) -> None:
-    """Hold a conversation that grows, and ask another last question of it in each turn."""
+    """Hold a growing conversation, and ask one more last question in each turn."""
     alike = number % (TALKS // 2)
     draw = random.Random(alike)
     messages = [{"role": "system", "content": f"system {alike} " + words(draw, 120)}]

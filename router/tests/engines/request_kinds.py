@@ -1,6 +1,7 @@
-"""Each kind of request to a real vLLM, twice: what the router predicted of the second beside what was cached.
+"""Sends each kind of request twice to a real vLLM: the router's prediction for the second one beside the tokens that
+were cached.
 
-python -m router.tests.engines.request_kinds > docs/findings/tables/request-kinds.csv    (`make engines` first)
+python -m router.tests.engines.request_kinds > docs/findings/tables/request-kinds.csv (`make engines` first)
 
 The shapes of router/tests/tokenize/shapes.py with a long question, and completions. What vLLM refuses is left out. Ends
 with 1 when fewer than GOOD of the requests are within a block.
@@ -65,7 +66,7 @@ def asked() -> Iterator[Asked]:
 
 
 def lengthened(value: Any, question: str) -> Any:
-    """Return the request with another question than `hi`."""
+    """Return the request with a question other than `hi`."""
     if isinstance(value, dict):
         return {name: lengthened(each, question) for name, each in value.items()}
     if isinstance(value, list):

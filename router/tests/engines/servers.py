@@ -1,4 +1,4 @@
-"""What the servers of engines accept, as surface.py read it from their wheels, and how Weir treats it.
+"""The requests that engine servers accept, as read by surface.py from their wheels, and how Weir treats them.
 
 python -m router.tests.engines.servers > docs/api-paths.csv
 """
@@ -22,7 +22,7 @@ DONE = {
     Handling.STORED: "to its instance",
     Handling.REFUSED: "refused",
 }
-# (path, method) of every route of both
+# (path, method) of every route of both servers
 ROUTES = sorted(
     {
         (path, method)

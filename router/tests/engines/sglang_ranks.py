@@ -1,6 +1,7 @@
-"""A real SGLang with two data-parallel ranks: what the router predicted of each prompt beside what was cached.
+"""A real SGLang with two data-parallel ranks: the router's prediction for each prompt beside the tokens that were
+cached.
 
-python -m router.tests.engines.sglang_ranks    (`make sglang` first; 3 to 6 minutes)
+python -m router.tests.engines.sglang_ranks (`make sglang` first; 3 to 6 minutes)
 """
 
 import json
@@ -14,7 +15,7 @@ from router.tests.agents.__main__ import ENGINES, MODEL, Receipt, get, process, 
 from router.tests.engines.hybrids import TALKS, judged, talk
 from router.tests.ports import free_ports
 
-EVENTS, REPLAY = 23_101, 23_151  # ports of rank 0; rank 1 has the next ones
+EVENTS, REPLAY = 23_101, 23_151  # ports of rank 0; rank 1 uses the following ones
 VARIABLES = {"SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0|1", "HF_HUB_OFFLINE": "1"}
 
 

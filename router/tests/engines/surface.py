@@ -1,6 +1,6 @@
-"""What the server of an engine accepts: each path with its methods, and the fields of its request.
+"""The requests that an engine's server accepts: each path with its methods, and the fields of the request.
 
-    python -m router.tests.engines.surface vllm-0.33.0-….whl > router/tests/engines/vllm.json
+python -m router.tests.engines.surface vllm-0.33.0-….whl > router/tests/engines/vllm.json
 
 It reads the sources in a wheel (`pip download --no-deps vllm==0.33.0`) without importing them: route decorators,
 `add_api_route`, `Mount`, and the classes that their handlers take, including inherited fields.
@@ -100,7 +100,7 @@ def _names(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def _declared(class_: ast.ClassDef) -> Iterator[str]:
-    """Return the names of fields, and the aliases that a client may write for them."""
+    """Return the names of fields, and the aliases that clients may use for them."""
     for node in class_.body:
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue

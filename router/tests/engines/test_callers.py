@@ -1,4 +1,5 @@
-"""Real vLLM: callers with different keys share no block, and what an engine refuses or lacks is reported."""
+"""Real vLLM: callers with different keys share no block, and refusals and missing features of an engine are
+reported."""
 
 import hashlib
 import json
@@ -25,7 +26,7 @@ SAID = [{"role": "user", "content": LONG}]
 
 
 def body_of(path: str) -> dict[str, Any]:
-    """Return a prompt that no other API gets."""
+    """Return a prompt that is sent to no other API."""
     text = f"{path}: {LONG}"
     said = [{"role": "user", "content": text}]
     made: dict[str, dict[str, Any]] = {"/v1/completions": {"prompt": text}, RESPONSES: {"input": text}}
@@ -34,8 +35,8 @@ def body_of(path: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def routers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
-    """The URLs of two routers with one engine each: one gives every key its own salt; the engine of the other caches no
-    prefixes.
+    """The URLs of two routers with one engine each: one router gives every key a separate salt; the other's engine
+    caches no prefixes.
     """
     folder = tmp_path_factory.mktemp("callers")
     (folder / "model").symlink_to(ENGINES / "tiny-model")
@@ -75,7 +76,7 @@ def told(url: str, request_id: str) -> Receipt:
 
 
 @pytest.mark.parametrize("path", LIMITS)
-def test_no_caller_finds_blocks_that_another_key_computed_and_its_own_are_predicted_to_the_token(
+def test_no_caller_hits_blocks_computed_for_another_key_and_its_own_hits_are_predicted_exactly(
     routers: Mapping[str, str], path: str
 ) -> None:
     url, seen = routers["salts"], []
@@ -101,7 +102,7 @@ def test_no_hits_are_predicted_or_reported_for_an_engine_without_prefix_caching(
     assert "prefix caching is off" in made["index_reason"]
 
 
-def test_an_item_that_a_response_names_by_its_id_is_refused_by_the_engine_and_by_name(
+def test_the_engine_refuses_an_item_named_by_its_id_and_reports_the_name(
     routers: Mapping[str, str],
 ) -> None:
     """The Vercel AI SDK names an assistant's turn by id, unless its option `store` is false."""

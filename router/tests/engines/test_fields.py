@@ -1,5 +1,4 @@
-"""Fields and headers with which a client would control engines are refused or removed, unless the pool trusts its
-key."""
+"""Fields and headers by which a client could control engines are refused or removed, unless the pool trusts its key."""
 
 import json
 import re
@@ -24,7 +23,7 @@ KEY = f"{MARK.decode()}a-scheduler"
 BEARER = {"authorization": f"Bearer {KEY}"}
 FIELD = "kv_transfer_params"
 CLIENTS = set((FOLDER / "client_fields.txt").read_text().split())
-CLIENT_HEADERS = {  # headers that ask for something in the answer, or name the client
+CLIENT_HEADERS = {  # headers that affect only the answer, or that name the client
     *("x-anthropic-billing-header", "x-api-key", "x-request-id", "x-session-id", "x-exa-integration"),
     *("x-sglext-ids-framed", "x-sglext-return-input-ids", "x-sglext-return-output-ids"),
 }
@@ -36,8 +35,8 @@ def taken() -> set[str]:
     return {field for row in rows for field in row["fields"]}
 
 
-def test_each_field_that_an_engine_takes_is_known_to_steer_it_or_not() -> None:
-    """A new field belongs into engine_fields.INSIDE or into client_fields.txt."""
+def test_each_field_accepted_by_an_engine_is_classified() -> None:
+    """A new field belongs in engine_fields.INSIDE or in client_fields.txt."""
     assert taken() - FIELDS - prompt.ROUTERS - CLIENTS == set()
 
 
@@ -49,13 +48,13 @@ def test_the_documentation_names_every_field() -> None:
         assert set(re.findall(r"`(\w+)`", row)) - {EXTRA} == fields
 
 
-def test_no_field_is_of_both_kinds_or_unknown_to_every_engine() -> None:
+def test_no_field_is_in_both_lists_and_each_is_known_to_an_engine() -> None:
     assert set() == CLIENTS & (FIELDS | prompt.ROUTERS)
     assert CLIENTS - taken() == set()
     assert sum(map(len, INSIDE.values())) == len(FIELDS)
 
 
-def test_each_header_that_an_engine_reads_is_known_to_steer_it_or_not() -> None:
+def test_each_header_read_by_an_engine_is_classified() -> None:
     read = {name for server in SERVERS.values() for name in server["headers"]}
     dropped = {name.decode() for name in http_headers.NOT_FORWARDED}
     assert read - dropped - CLIENT_HEADERS == set()
@@ -92,7 +91,7 @@ async def test_a_steering_field_within_vllms_extra_arguments_is_refused(world: A
     assert (await w.ask(**{EXTRA: "no map"})).status_code == 200
 
 
-async def test_a_name_of_a_session_that_would_fill_the_engines_events_is_refused(world: Any) -> None:
+async def test_a_session_name_that_would_flood_the_engines_events_is_refused(world: Any) -> None:
     w = await world(None)
     assert "session_id: allowed is a text of up to 4,096 characters" in await refused(w, session_id="s" * 4097)
     assert "vllm_xargs.session_id" in await refused(w, **{EXTRA: {"session_id": "s" * 4097}})

@@ -1,4 +1,5 @@
-"""Real vLLM with windows, recurrent states and speculation, side by side: prompts are predicted to the block."""
+"""Real vLLM with windows, recurrent states and speculation: cached tokens of prompts are predicted to within a
+block."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""Every path and method of vLLM's and SGLang's servers, by the router and by the endpoint picker."""
+"""Every path and method of vLLM's and SGLang's servers, requested from the router and from the endpoint picker."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ BODY = orjson.dumps({"model": "llama", "prompt": "hello", "messages": [], "input
 
 @dataclass(frozen=True)
 class Answer:
-    status: int  # 0: the request was sent to an engine
+    status: int  # 0 if the request was sent to an engine
     code: str
 
 
 @pytest.fixture
 async def closed(world: Any) -> World:
-    """A router whose only key may ask for model x, which nobody serves."""
+    """A router whose only key may use only model x, which no pool serves."""
     made: World = await world(reply({}))
     made.published.keys(key_entry(KEY, models=["x"]), required=("*",))
     await made.until(lambda: made.router.pools.auth.ring is not None and made.router.pools.auth.ring.by_hash)
@@ -63,9 +63,7 @@ def _code(text: bytes) -> str:
 
 
 def requests() -> Iterator[tuple[str, str]]:
-    """Return (method, path): as the engines accept them, with methods that they do not accept, and
-    with other slashes.
-    """
+    """Return (method, path): as engines accept them, with methods that they do not accept, and with extra slashes."""
     for path, method in ROUTES:
         plain = path.replace("{", "").replace("}", "")
         verb = "GET" if method == "WEBSOCKET" else method
@@ -80,7 +78,7 @@ def test_the_table_has_every_path_of_both_servers() -> None:
     assert missing == []
 
 
-def test_a_path_is_served_with_a_method_that_engines_have_or_is_refused_with_a_reason() -> None:
+def test_a_path_is_served_with_the_methods_that_engines_have_or_is_refused_with_a_reason() -> None:
     for path, method in ROUTES:
         row = find(path)
         assert row is not None
@@ -88,7 +86,7 @@ def test_a_path_is_served_with_a_method_that_engines_have_or_is_refused_with_a_r
         assert row.why if row.handling is Handling.REFUSED else method in (*row.methods, "PUT"), (method, path)
 
 
-def test_paths_that_are_routed_are_those_whose_prompts_can_be_read() -> None:
+def test_paths_are_routed_if_their_prompts_can_be_read() -> None:
     assert set(RENDERERS) == api_paths.ROUTED
 
 
@@ -116,7 +114,7 @@ async def test_no_path_of_an_engine_is_open_to_a_key_that_may_not_use_its_model(
         picked = await by_picker(gateway, method, path)
         row = find(path)
         if row is not None and row.behind_gateway is BehindGateway.ANY and method in row.methods:
-            assert picked == Answer(0, "")  # the health of an engine, which is no secret
+            assert picked == Answer(0, "")  # the health of an engine is no secret
         elif row is not None and row.behind_gateway is BehindGateway.REFUSED and method in row.methods:
             assert picked == Answer(404, "not_served")
         else:
@@ -137,7 +135,9 @@ async def test_no_path_of_an_engine_is_open_to_a_key_that_may_not_use_its_model(
         ("GET", "/nowhere/", 404, "not_found"),
     ],
 )
-async def test_router_and_picker_refuse_alike(closed: World, method: str, path: str, status: int, code: str) -> None:
+async def test_router_and_picker_refuse_the_same_requests(
+    closed: World, method: str, path: str, status: int, code: str
+) -> None:
     answer = await by_router(closed, method, path)
     assert answer == Answer(status, code)
     assert await by_picker(Gateway(closed), method, path) == answer

@@ -1,4 +1,4 @@
-"""Run a router in front of real simulated engines that transfer KV to one another."""
+"""Fixtures: a router in front of real simulated engines that transfer KV to one another."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ class Sim:
 
 
 class Pair:
-    """A router and its engines `demo-0`, `demo-1`, …, which offloads prompts as long as `PROMPT`."""
+    """A router and its engines `demo-0`, `demo-1`, …; it offloads prompts as long as `PROMPT`."""
 
     def __init__(self, router: Router, client: httpx.AsyncClient, sims: list[Sim], published: Published) -> None:
         self.router = router
@@ -114,7 +114,7 @@ def sims() -> Iterator[Callable[..., Sim]]:
 
 @pytest.fixture
 async def pair(published: Published, redis_url: str, sims: Callable[..., Sim]) -> AsyncIterator[Build]:
-    """Start a `Pair` from a connector, the engines' roles, their flags and overrides of the policy."""
+    """Start a `Pair`, given a connector, the engines' roles, their flags and overrides of the policy."""
     async with AsyncExitStack() as stack:
 
         async def build(

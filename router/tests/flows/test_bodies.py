@@ -33,7 +33,7 @@ def prefill(body: dict[str, Any], api_path: str = CHAT) -> dict[str, Any]:
         ({"n": None, "tool_choice": {"type": "auto"}, "stream": True}, ""),
     ],
 )
-def test_a_body_says_why_it_cannot_be_offloaded(body: dict[str, Any], why: str) -> None:
+def test_a_body_that_cannot_be_offloaded_is_explained(body: dict[str, Any], why: str) -> None:
     assert bodies.unsuited(body, CHAT, "nixl") == why
 
 

@@ -16,12 +16,12 @@ from router.tests.forked import STORE
 from router.upstream.answer.used import Usage
 
 CACHED = 1984  # whole blocks of the prompt
-OTHERWISE = {NEURON: 0, MOONCAKE_STORE: 1999}  # Neuron keeps no prefix; the store also holds the last block
+OTHERWISE = {NEURON: 0, MOONCAKE_STORE: 1999}  # Neuron keeps no prefix; the store also has the last block
 
 
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize("kv", sorted(CONNECTORS))
-async def test_a_prompt_counts_as_cached_where_it_was_computed(
+async def test_a_prompts_cached_tokens_are_those_of_the_instance_that_computed_it(
     pair: Build, sims: Callable[..., Sim], kv: str, streamed: bool
 ) -> None:
     flags = {"kv_store": sims("store", module=STORE).url} if kv == MOONCAKE_STORE else {}

@@ -1,11 +1,11 @@
-"""The router sees a DWDP group of four context GPUs behind one address, with a generation server of eight."""
+"""The router sees a DWDP group of four context GPUs behind one address, with a generation server of eight GPUs."""
 
 import pytest
 
 from router.tests.flows.conftest import Build
 
 TOKENS = 7_373
-ALONE_S = 0.5735  # time of such a prompt on an idle group, by the law that the docs page and the twin use
+ALONE_S = 0.5735  # time of such a prompt on an idle group, by the law used in the documentation and the twin
 
 
 async def test_each_gpu_of_a_group_is_an_endpoint_that_computes_prompts_by_the_law_of_dwdp(pair: Build) -> None:

@@ -6,10 +6,10 @@ from router.tests.flows.conftest import Build
 
 
 @pytest.mark.parametrize("connector", ["nixl", "mooncake_p2p", "trtllm", "neuron"])
-async def test_engines_that_require_a_key_offload_as_others_do(
+async def test_engines_that_require_a_key_can_offload(
     pair: Build, connector: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("VLLM_API_KEY", "sk-engine-1")  # the engines inherit it and require it
+    monkeypatch.setenv("VLLM_API_KEY", "sk-engine-1")  # the engines inherit the key and require it
     world = await pair(connector, ("prefill", "decode"))
     assert (await world.ask()).status_code == 401
     for one in world.entries:

@@ -1,4 +1,5 @@
-"""In the examples with prefill and decode instances, the former compute every prompt and the latter decode it."""
+"""In the examples with prefill and decode instances, prefill instances compute every prompt, and decode instances
+decode it."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from router.tests.flows.conftest import PROMPT, Build
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[3] / "examples").glob("fleet-pd-*.yaml"))
 COMPUTED = 'prompt_tokens_by_source_total{model_name="llama",engine="0",source="local_compute"'
-REST = 16  # tokens that a decoder computes itself: an incomplete block and the last token
+REST = 16  # tokens that a decoder computes itself: those of an incomplete block, and the last one
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

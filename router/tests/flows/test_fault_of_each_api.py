@@ -1,4 +1,4 @@
-"""Attribute each failure, in every API and flow, to the client, to one engine or to the request."""
+"""Each failure, in every API and flow, is attributed to the client, to one engine or to the request."""
 
 import json
 from collections.abc import Callable
@@ -53,7 +53,7 @@ DIVIDED: list[Cell] = [
 
 
 def honest(path: str, document: dict[str, Any]) -> Any:
-    """Answer completely; a prefill's answer also gets the location of its KV."""
+    """Answer completely; the answer to a prefill also contains the location of its KV."""
     answer = json.loads(plans.whole(path, plans.GOOD))
     if (document.get("kv_transfer_params") or {}).get("do_remote_decode"):
         answer["kv_transfer_params"] = BLOCKS
@@ -156,14 +156,14 @@ async def walk(world: Any, kv: str) -> None:
         paths, cells = list(BODIES), CELLS
     else:
         paths = [path for path in BODIES if path in (CONNECTORS[kv].api_paths or BODIES) and path not in NOT_OFFLOADED]
-        paths = paths if kv == NIXL or len(paths) == 2 else paths[::3]  # one streamed path, one not streamed
+        paths = paths if kv == NIXL or len(paths) == 2 else paths[::3]  # one streamed path and one unstreamed path
         cells = CELLS + DIVIDED + LYING + ([] if kv in AT_ONCE else CROSSED)
     for path in paths:
         for cell in cells if BODIES[path].get("stream") else [cell for cell in cells if cell[1] != "is whole"]:
             for place, one in enumerate(w.engines):
                 one.behaviour = fails(cell[1]) if place in cell[0] else serves
                 one.received.clear()
-            for _ in range(len(ALL) if cell[2] == "served" else 1):  # until an engine that fails was chosen
+            for _ in range(len(ALL) if cell[2] == "served" else 1):  # until an engine that fails has been chosen
                 if not any(w.engines[place].received for place in cell[0]):
                     await check(w, found, kv, path, cell)
 
@@ -183,7 +183,7 @@ async def check(w: Any, found: list[dict[str, Any]], kv: str, path: str, cell: C
     if (failing, how) == (PREFILLS, 503):
         assert sum(asked[:2]) == 2, f"busy ones are asked once: {what}"
     after = [one.failures for one in breakers]
-    if found[-1]["result"] != "served":  # the fault is the client's or nobody's
+    if found[-1]["result"] != "served":  # otherwise the client or nobody is at fault
         assert too_late or all(now <= then for now, then in zip(after, before, strict=True)), what
     elif how in LIES and asked[failing[0]]:
         assert after[failing[0]] > before[failing[0]], f"not counted: {what}"

@@ -1,4 +1,4 @@
-"""Split the first token off one stream, and drop it from another."""
+"""Splits the first token off one stream, and drops it from another."""
 
 import itertools
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def test_a_stream_of_one_token_becomes_the_beginning_of_another() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_text_already_sent_is_left_out_wherever_reads_end(size: int) -> None:
+def test_text_already_sent_is_omitted_wherever_reads_end(size: int) -> None:
     stream = ROLE + chat("one ") + chat("two ") + chat(None, "stop") + DONE
     assert rest("one ", stream, size) == chat("two ") + chat(None, "stop") + DONE
 
@@ -99,7 +99,7 @@ def test_a_tool_call_that_the_prefill_began_continues_under_its_id() -> None:
     assert without(beginning, ROLE + begun) == call('{"q":') + call("", 1, id="b", name="look")
 
 
-def test_reasoning_is_left_out_as_far_as_the_prefill_sent_it() -> None:
+def test_reasoning_already_sent_by_the_prefill_is_omitted() -> None:
     stream = ROLE + chat(None, reasoning_content="Let ") + chat(None, reasoning_content="me") + chat("Let ")
     expected = chat(None, reasoning_content="me") + chat("Let ")
     assert without(ROLE + chat(None, reasoning_content="Let "), stream) == expected
@@ -166,7 +166,7 @@ def _tokens() -> st.SearchStrategy[list[dict[str, Any]]]:
 
 
 def _joined(stream: bytes) -> Any:
-    """Return what a client assembles from a stream: the texts of a choice, joined in order of their index."""
+    """Return the text that a client assembles from a stream: that of a choice, joined in order of its index."""
     texts: dict[tuple[Any, ...], str] = {}
     ends, tokens, used = [], [], []
     for raw in stream.split(b"\n\n"):
@@ -194,7 +194,7 @@ def _texts(part: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
 
 
 def _written(deltas: list[dict[str, Any]], finish: str, *, tells: bool) -> bytes:
-    """Write one engine's stream; with `tells`, add log probabilities and usage."""
+    """Write one engine's stream; `tells` adds log probabilities and usage."""
     made: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}]
     for number, delta in enumerate(deltas):
         told = {"logprobs": [number]} if tells else {}

@@ -1,4 +1,4 @@
-"""The location of an answer's KV is meant for engines only and never reaches a client."""
+"""The location of an answer's KV is meant only for engines and never reaches a client."""
 
 import json
 import re
@@ -103,7 +103,7 @@ async def test_a_decoder_that_lends_its_blocks_reveals_their_location_to_no_clie
     assert "10.0.0.7" in w.engines[1].received[-1].body.decode()
     assert '"kv_transfer_params":null' in response.text.replace(" ", "")
     assert noted
-    assert b"10.0.0.7" not in b"".join(noted)  # whatever reads the end of an answer does not see the location
+    assert b"10.0.0.7" not in b"".join(noted)  # the readers of the answer's end do not see the location either
     assert ("10.0.0.7" in response.text, response.text.endswith("[DONE]\n\n")) == (False, streams)
 
 

@@ -105,7 +105,7 @@ async def test_blocks_are_lent_only_as_far_as_the_tokens_are_the_same(pair: Buil
     assert third["cached_tokens"] == 0
 
 
-async def test_blocks_that_are_gone_are_recomputed_without_blaming_an_instance(pair: Build) -> None:
+async def test_blocks_that_were_freed_are_recomputed_without_blaming_an_instance(pair: Build) -> None:
     world = await lending_pair(pair, kv_lend_s=20)  # blocks are kept for 0.2 s
     said, _, _ = await turn(world, PROMPT)
     decoder = world.pool.endpoints["demo-1"]
@@ -193,7 +193,7 @@ def test_a_transfer_costs_as_many_tokens_as_could_be_computed_meanwhile() -> Non
         (SLOW, {"p0": 96}, {"p0": 96}),
     ],
 )
-def test_lent_blocks_count_as_held_on_prefill_instances(
+def test_lent_blocks_count_as_held_by_prefill_instances(
     rates: Rates, held: dict[str, int], counts: dict[str, int]
 ) -> None:
     roles = {"p0": "prefill", "p1": "prefill", "p2": "prefill", "d": "decode", "other": "decode"}
@@ -220,13 +220,13 @@ def test_lent_blocks_count_as_held_on_prefill_instances(
     assert lending.priced(call, held, rates) == held
 
 
-async def test_a_prefix_is_computed_if_that_is_faster_than_moving_it(pair: Build) -> None:
+async def test_a_prefix_is_computed_if_that_is_faster_than_transferring_it(pair: Build) -> None:
     world = await lending_pair(pair)
     said, _, _ = await turn(world, PROMPT)
     world.pool.rates = SLOW
     _, second, _ = await turn(world, PROMPT + said + "and then?")
     assert ("lent_by" in second, second["offload"]) == (False, "ok")
-    assert second["cached_tokens"] == 2000 // BLOCK * BLOCK  # what the prefill instance held before
+    assert second["cached_tokens"] == 2000 // BLOCK * BLOCK  # the tokens that the prefill instance held before
 
 
 @pytest.mark.parametrize("length", range(12))

@@ -51,7 +51,7 @@ async def test_a_restarted_engine_is_asked_for_its_new_id(pair: Build, sims: Cal
 
 
 @pytest.mark.slow
-async def test_a_new_epoch_forgets_the_engine_id(pair: Build) -> None:
+async def test_a_new_epoch_discards_the_engine_id(pair: Build) -> None:
     world = await pair("mooncake_p2p")
     await world.ask()
     world.entries[0]["epoch"] = 2
@@ -139,7 +139,7 @@ async def test_requests_with_the_same_id_are_not_paired_with_each_other(pair: Bu
 
 
 async def test_another_prefill_takes_over_under_another_id(servers: Any) -> None:
-    """The decoder may still be waiting for the first prefill's blocks, under the first transfer id."""
+    """The decoder may still be waiting for blocks of the first prefill, under the first transfer id."""
     done = reply({"choices": [{"index": 0, "text": "one", "finish_reason": "length"}]})
     turns = iter((reply({"error": {"message": "no"}}, 500), done))
 
@@ -161,7 +161,7 @@ async def test_another_prefill_takes_over_under_another_id(servers: Any) -> None
     assert halves == set(ids)
 
 
-async def test_a_bootstrap_server_over_tls_is_trusted_as_its_engine_is(tmp_path: Path) -> None:
+async def test_a_bootstrap_server_over_tls_is_trusted_like_its_engine(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     tls = {"authorities": f"file:{authority.path}"}
     answer = reply({"0": {"engine_id": "e"}})

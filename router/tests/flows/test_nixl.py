@@ -44,7 +44,7 @@ async def test_the_receipt_has_instances_and_times(pair: Build) -> None:
 
 
 async def test_an_answer_that_is_not_streamed_has_no_transfer_time(pair: Build) -> None:
-    """The first byte comes after the last token."""
+    """The first byte arrives after the last token has been generated."""
     world = await pair("nixl")
     receipt = await world.receipt(await world.ask())
     assert (receipt["offload"], receipt["transfer_ms"]) == ("ok", None)

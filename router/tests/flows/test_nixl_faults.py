@@ -1,4 +1,4 @@
-"""When one half of an offload fails, another engine answers once and nothing is left behind."""
+"""If one half of an offload fails, another engine answers once, and nothing is left behind."""
 
 import asyncio
 import os
@@ -53,11 +53,11 @@ async def test_a_dead_prefill_instance_opens_its_own_breaker(pair: Build) -> Non
     endpoints = world.pool.endpoints
     assert (endpoints["demo-0"].breaker.state, endpoints["demo-1"].breaker.state) == ("open", "closed")
     receipt = await world.receipt(await world.ask("again " + PROMPT))
-    assert "prefill_instance" not in receipt  # the breaker is open, so the policy leaves it out
+    assert "prefill_instance" not in receipt  # the breaker is open, so the policy omits the instance
 
 
 @pytest.mark.parametrize(("fallback", "status"), [("local", 200), ("fail", 504)])
-async def test_a_prefill_that_takes_too_long_is_given_up(pair: Build, fallback: str, status: int) -> None:
+async def test_a_prefill_that_takes_too_long_is_abandoned(pair: Build, fallback: str, status: int) -> None:
     world = await pair("nixl", failure__offload_fallback=fallback, failure__prefill_timeout_s=0.3)
     world.sims[0].suspend()
     response = await world.ask()

@@ -1,4 +1,5 @@
-"""When halves that run at the same time fail together, that is one failure, not two engines that failed alike."""
+"""If halves that run at the same time fail together, they count as one failure, not as two engines that failed
+alike."""
 
 import asyncio
 import json
@@ -46,7 +47,7 @@ async def test_one_bad_half_costs_no_client_an_answer(world: Any, bad: int) -> N
 
 
 @pytest.mark.parametrize(("role", "names"), [("prefill", (0, 1)), ("decode", (2, 3))])
-async def test_one_client_can_shut_out_only_one_of_two_instances_of_a_role_and_several_both_after_a_minute(
+async def test_one_client_can_shut_out_only_one_of_two_instances_of_a_role_but_several_can_shut_out_both(
     world: Any, role: str, names: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     w = await built(world, SGLANG)

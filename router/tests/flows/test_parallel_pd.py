@@ -29,7 +29,7 @@ async def stream(world: Pair, path: str, **body: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_two_instances_give_the_same_answer_as_one_alone(pair: Build, streamed: bool) -> None:
+async def test_two_instances_give_the_same_answer_as_one(pair: Build, streamed: bool) -> None:
     world = await pair("neuron", ROLES)
     if streamed:
         lines = await stream(world, "/v1/completions", prompt=PROMPT)
@@ -112,7 +112,7 @@ async def test_declared_pairs_are_not_mixed(pair: Build, sims: Any) -> None:
         ("demo-3", "demo-1", "offload_neuron"),
     }
     assert all(decoder.external() > 2000 for decoder in decoders)
-    prefillers[0].stop()  # the router notices it at the first request, which the other pair then serves as well
+    prefillers[0].stop()  # the router notices this at the first request, after which the other pair serves
     receipts = [await world.receipt(await world.ask(f"{turn} again " + PROMPT)) for turn in range(4)]
     assert {receipt["status"] for receipt in receipts} == {200}
     assert {(made["instance"], made["prefill_instance"], made["offload"]) for made in receipts} == {

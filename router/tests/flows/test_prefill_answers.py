@@ -1,4 +1,4 @@
-"""The router judges the answer to a prefill like any other: by its content, not by its status."""
+"""The answer to a prefill is judged like any other: by its content, not by its status."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ HOLLOW = stream([b'data: {"choices":[{"text":""}]}\n\n', b"data: [DONE]\n\n"])
 
 
 async def offloading(world: Any, connector: str, *behaviours: Behaviour | None, **policy: Any) -> Any:
-    """Build a router whose last engine decodes what the others have computed."""
+    """Build a router whose last engine decodes the prompts that the others have computed."""
     rules = {"strategy": "adaptive_v1", "flow__heavy": "offload", "classes__heavy_new_tokens": 1000}
     w = await world(*behaviours, None, **rules, classes__warm_new_tokens=100, failure__breaker_failures=5, **policy)
     last = len(w.engines) - 1
@@ -77,7 +77,8 @@ async def until_asked(w: Any, engine: Any) -> list[dict[str, Any]]:
 
 async def test_a_404_that_only_one_prefill_gives_is_its_own_failure_and_another_computes_the_prompt(world: Any) -> None:
     lost = reply({"error": {"message": "the model does not exist", "code": 404}}, 404)
-    served = reply({**ANSWER, "usage": None})  # no usage, from which the router would learn shorter prompts
+    # Without usage, from which the router would learn that prompts are shorter
+    served = reply({**ANSWER, "usage": None})
     w = await offloading(world, "mooncake_store", lost, served)
     w.engines[2].behaviour = served
     receipts = await until_asked(w, w.engines[0])

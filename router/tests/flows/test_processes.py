@@ -1,4 +1,4 @@
-"""Offloads between processes: a router and engines, one of which is killed under load, as in `bench/flows.py`."""
+"""Offloads between processes: a router and engines, one of which is killed under load, like `bench/flows.py`."""
 
 from contextlib import ExitStack
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("flow", ["trtllm", "neuron", "neuron 1P1D"])
-async def test_a_killed_engine_loses_only_the_streams_that_it_had_begun(flow: str) -> None:
+async def test_a_killed_engine_loses_only_streams_that_it_had_begun(flow: str) -> None:
     with ExitStack() as stack:
         world = World(flow, stack)
         async with httpx.AsyncClient(base_url=world.url, timeout=60) as client:

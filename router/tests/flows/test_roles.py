@@ -13,7 +13,7 @@ def computed(world: Pair) -> float:
     return world.sims[1].figure(WITHOUT_KV)
 
 
-async def test_a_policy_that_never_offloads_says_why_no_instance_serves(pair: Build) -> None:
+async def test_a_policy_that_never_offloads_explains_why_no_instance_serves(pair: Build) -> None:
     world = await pair("nixl", ROLES, flow__heavy="colocated")
     response = await world.ask()
     error = response.json()["error"]

@@ -1,4 +1,5 @@
-"""SGLang's prefill and decode servers get a request at once, in a room of the prefill's bootstrap server."""
+"""SGLang's prefill and decode servers receive a request at the same time, in a room of the prefill's bootstrap
+server."""
 
 import asyncio
 import random

@@ -1,4 +1,5 @@
-"""Processes detect an engine that answers the routers' own requests but holds its clients', whatever its role."""
+"""Detection, between processes, of an engine of any role that answers the routers' own requests but holds its
+clients'."""
 
 import asyncio
 import os
@@ -145,7 +146,7 @@ def body(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_a_router_leaves_out_an_engine_that_answers_only_the_routers_own_requests(
+async def test_a_router_avoids_an_engine_that_answers_only_the_routers_own_requests(
     fleet: Callable[..., Any], redis_url: str, tmp_path: Path, role: str
 ) -> None:
     made, (port,) = await fleet(role), free_ports(1)
@@ -167,7 +168,7 @@ async def test_a_router_leaves_out_an_engine_that_answers_only_the_routers_own_r
             assert {(await task).status_code for task in (*asked, *further)} == {200}
 
 
-async def test_a_picker_leaves_out_an_engine_that_answers_only_the_routers_own_requests(
+async def test_a_picker_avoids_an_engine_that_answers_only_the_routers_own_requests(
     fleet: Callable[..., Any], redis_url: str, tmp_path: Path
 ) -> None:
     made, (port, pages) = await fleet("both"), free_ports(2)

@@ -1,4 +1,4 @@
-"""With TensorRT-LLM, the context server's answer is sent along with the request to the generation server."""
+"""With TensorRT-LLM, the context server's answer is sent together with the request to the generation server."""
 
 import asyncio
 import json
@@ -66,7 +66,8 @@ async def test_a_context_server_killed_during_a_request_is_replaced(pair: Build)
     world = await pair("trtllm", roles=("prefill", "prefill", "decode"), flags={"time_scale": 1})
     asking = asyncio.ensure_future(world.ask(LONG, max_tokens=2, stream=True))
     context, busy = world.sims[:2], []
-    # The server is asked once: the prefill lasts a second or two, and a slow machine spends part of it on each call.
+    # The server is asked once: the prefill lasts a second or two, and on a slow machine each call takes up part of
+    # that.
     await world.until(lambda: busy.extend(sim for sim in context if sim.figure("num_requests_running")) or busy)
     killed = busy[0]
     killed.stop()
@@ -226,9 +227,10 @@ async def test_context_answers_that_cannot_be_continued_count_against_their_serv
         assert receipt["offload_reason"].startswith(f"prefill-0: {why}"), answer
         assert (response.status_code, response.json()["error"]["code"]) == (502, "prefill_failed")
         assert why in response.json()["error"]["message"]
-    assert not made.generation[0].received  # a generation server would wait for a context
+    assert not made.generation[0].received  # without a context, a generation server would wait for one
     breaker = made.world.pool.endpoints["prefill-0"].breaker
-    assert (breaker.state, breaker.failures) == ("closed", len(UNUSABLE))  # the last of its role, for one client
+    # The breaker of the last server of its role, for one client
+    assert (breaker.state, breaker.failures) == ("closed", len(UNUSABLE))
 
 
 async def test_another_context_server_takes_over_before_the_first_token(servers: Any) -> None:

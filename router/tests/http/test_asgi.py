@@ -81,7 +81,7 @@ async def test_a_client_that_leaves_cancels_its_request(served, behaviour):
     assert json.loads(w.published.client.get("weir:receipt:left"))["outcome"] == "cancelled"
 
 
-async def test_a_slow_client_holds_the_engine_back(served):
+async def test_a_slow_client_slows_down_the_engine(served):
     sent = 0
 
     async def flood(engine, request, writer):

@@ -1,4 +1,4 @@
-"""When a client goes away, the router cancels its request at the engine at once."""
+"""If a client leaves, the router cancels its request at the engine at once."""
 
 import asyncio
 import json
@@ -75,7 +75,7 @@ async def test_a_client_that_leaves_the_queue_frees_its_place(world):
     assert [(await each).status_code for each in (running, waiting[1])] == [200, 200]
 
 
-async def test_a_client_that_never_sends_its_body_leaves_nothing(world):
+async def test_a_client_that_never_sends_its_body_leaves_nothing_behind(world):
     w = await world(None)
     _, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(w.client.base_url).port)
     writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")

@@ -1,4 +1,4 @@
-"""The client gets the same events however an engine frames a stream and however the stream is split into reads."""
+"""The client gets the same events, however an engine frames a stream and however the stream is split into reads."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def chunk(data, size=b"%x"):
 
 
 class Body:
-    """What a client reads from the chunks of an answer."""
+    """The data that a client reads from the chunks of an answer."""
 
     def __init__(self, raw):
         self.data, self.whole = b"", False
@@ -106,7 +106,7 @@ async def test_chunks_of_every_size_are_passed_on_unchanged_if_they_hold_one_eve
     assert (await passage.body()).data == WORDS[0] + event + b"event: a\n" + event + b": %b\n\n" % event[4:-2]
 
 
-async def test_a_chunk_whose_size_is_wrong_is_not_passed_on():
+async def test_a_chunk_with_a_wrong_size_is_not_passed_on():
     passage = Passage()
     await passage.read(CHUNKED + chunk(WORDS[0]), b"10\r\n" + WORDS[1] + b"\r\n")
     assert passage.over.done()

@@ -1,4 +1,4 @@
-"""Limits on clients' connections and on how long a client may read nothing, on real sockets."""
+"""Limits on clients' connections, and on how long a client may read nothing, on real sockets."""
 
 import asyncio
 import contextlib
@@ -86,7 +86,7 @@ async def test_the_connection_that_has_been_idle_longest_is_closed_for_a_new_one
     assert (served.server.clients.refused, served.server.clients.closed) == (1, 4)
 
 
-async def test_a_flood_of_incomplete_heads_does_not_keep_others_out(limited):
+async def test_a_flood_of_incomplete_heads_does_not_shut_out_other_clients(limited):
     served = await limited(limit=10)
     for _ in range(60):
         (await served.connect()).send(b"GET / HTTP/1.1\r\n")
@@ -115,7 +115,7 @@ async def test_connections_whose_bodies_do_not_arrive_are_closed_for_others(limi
 
 
 def slow_socket(port):
-    """Connect a client whose kernel buffer takes almost nothing."""
+    """Connect a client whose kernel buffer is almost empty."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     made.connect(("127.0.0.1", port))
@@ -175,7 +175,7 @@ async def test_when_too_many_bytes_wait_the_client_that_has_read_nothing_for_lon
         assert (limits.unread, len(server.unread)) == (1, 2)
         assert await read_all(first) < 20_000_000
     async with asyncio.timeout(30):
-        while len(server.unread):  # closed connections count nothing
+        while len(server.unread):  # closed connections no longer count
             await asyncio.sleep(0.01)
     await server.stop()
 
@@ -250,7 +250,7 @@ async def test_a_client_that_resets_its_connection_leaves_no_error(limited, capl
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_the_limit_allows_two_files_per_client_beside_the_reserve():
+def test_the_limit_allows_two_files_per_client_in_addition_to_the_reserve():
     assert most_clients(1024) == (1024 - RESERVED) // 2
     assert most_clients(10) == 1
 

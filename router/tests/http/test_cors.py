@@ -17,14 +17,14 @@ def of_cors(answer: Any) -> dict[str, str]:
     return {name: value for name, value in answer.headers.items() if name.startswith("access-control-")}
 
 
-async def test_by_default_no_page_may_ask_or_read_even_if_the_engine_allows_it(world: Any) -> None:
+async def test_by_default_no_page_may_send_requests_or_read_answers_even_if_the_engine_allows_it(world: Any) -> None:
     w = await world(reply({}, 200, "access-control-allow-origin: *\r\naccess-control-allow-credentials: true"))
     asked = await w.client.options("/v1/chat/completions", headers={"origin": PAGE, **ASKED})
     assert (asked.status_code, asked.headers["allow"], of_cors(asked)) == (405, "POST", {})
     assert of_cors(await w.ask(headers={"origin": PAGE})) == {}
 
 
-async def test_a_page_of_a_named_origin_may_ask_and_read(world: Any) -> None:
+async def test_a_page_of_a_named_origin_may_send_requests_and_read_answers(world: Any) -> None:
     w = await world(reply({}, 200, "access-control-allow-origin: *"))
     w.router.cors = cors(f"https://other.example, {PAGE}")
     asked = await w.client.options("/v1/chat/completions", headers={"origin": PAGE, **ASKED})

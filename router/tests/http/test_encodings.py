@@ -29,7 +29,7 @@ async def test_a_compressed_body_reaches_the_engine_unchanged(world, encoding, b
     assert "content-encoding" not in received.headers
 
 
-async def test_a_body_that_unpacks_beyond_the_limit_is_refused(world):
+async def test_a_body_that_decompresses_beyond_the_limit_is_refused(world):
     w = await world(None)
     response = await send(w, gzip.compress(b" " * (MAX_BODY + 1)), "gzip")
     assert (response.status_code, code_of(response)) == (413, "body_too_large")

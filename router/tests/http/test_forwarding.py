@@ -36,12 +36,12 @@ BODIES = {
 STREAMED = tuple(LIMITS)
 
 
-def test_every_served_endpoint_is_tried():
+def test_every_served_endpoint_is_tested():
     assert set(BODIES) == set(RENDERERS)
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_a_whole_answer_comes_back_byte_for_byte(world, path):
+async def test_a_whole_answer_is_returned_byte_for_byte(world, path):
     w = await world(reply(ANSWER | {"text": "ünïcode"}, 200, "x-engine: 7"))
     response = await w.client.post(path, json={"model": "llama", **BODIES[path]})
     assert response.status_code == 200
@@ -51,7 +51,7 @@ async def test_a_whole_answer_comes_back_byte_for_byte(world, path):
 
 
 @pytest.mark.parametrize("path", STREAMED)
-async def test_a_stream_comes_back_byte_for_byte(world, path):
+async def test_a_stream_is_returned_byte_for_byte(world, path):
     w = await world(None)
     body = {"model": "llama", "stream": True, "stream_options": {"include_usage": True}, **BODIES[path]}
     response = await w.client.post(path, json=body)
@@ -77,7 +77,7 @@ async def test_only_requests_that_generate_text_are_recorded_as_traffic(world, p
     assert w.published.client.xlen(redis_keys.TRAFFIC) == 1
 
 
-async def test_the_body_goes_to_the_engine_untouched(world):
+async def test_the_body_reaches_the_engine_unchanged(world):
     w = await world(None)
     raw = b'{ "model":"llama",\n "prompt" : "h\\u00e9llo", "x": 1.0 }'
     await w.client.post("/v1/completions", content=raw)
@@ -91,7 +91,7 @@ async def test_requests_take_turns_under_round_robin(world):
     assert names[:2] == names[2:]
 
 
-async def test_a_connection_is_used_again(world):
+async def test_a_connection_is_reused(world):
     w = await world(None)
     for _ in range(5):
         assert (await w.ask()).status_code == 200

@@ -1,4 +1,4 @@
-"""A client that has finished sending gets its answer, and one that is gone is detected, on real sockets."""
+"""A client that has finished sending gets its answer, and one that has left is detected, on real sockets."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ async def test_an_incomplete_request_is_dropped_and_those_before_it_are_answered
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", get("/half", b"content-length: 9\r\n", b"POST")])
-async def test_a_client_that_closes_in_the_middle_of_its_request_is_not_waited_for(served, sent):  # noqa: F811
+async def test_a_client_that_closes_in_the_middle_of_its_request_is_not_awaited(served, sent):  # noqa: F811
     client = await served.connect()
     client.send(sent)
     client.writer.write_eof()
@@ -111,7 +111,7 @@ async def test_no_comment_is_sent_in_the_middle_of_an_event(world, connect):  # 
 
 
 @pytest.mark.parametrize("finished_first", [True, False])
-async def test_a_client_that_is_gone_is_detected_and_its_request_cancelled(world, connect, finished_first):  # noqa: F811
+async def test_a_client_that_left_is_detected_and_its_request_cancelled(world, connect, finished_first):  # noqa: F811
     w = await world(hang)
     client = await connect(w)
     client.send(completion())

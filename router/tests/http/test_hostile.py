@@ -1,7 +1,7 @@
-"""Whatever bytes a client sends, it gets complete HTTP responses or is disconnected, and others are served.
+"""Whatever bytes a client sends, it gets complete HTTP responses or is disconnected, and other clients are served.
 
-A seeded generator damages requests of a small grammar. The files in hostile/ are sent as well, each at once, in
-pieces and byte by byte: add a file there for every case that was discovered elsewhere.
+A seeded generator damages requests of a small grammar. The files in hostile/ are sent as well, each at once, in pieces
+and byte by byte: add a file there for every case that was discovered elsewhere.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ def damaged(draw, data):
 
 
 class Reader:
-    """A reader that fails on anything but a response."""
+    """A reader that raises an error for anything but a response."""
 
     def __init__(self):
         self.parser = httptools.HttpResponseParser(self)
@@ -95,7 +95,7 @@ async def sent(served, pieces, finish):  # noqa: F811
         async with asyncio.timeout(20):
             while data := await reader.read(65536):
                 found.parser.feed_data(data)
-    except OSError:  # reset because the router did not read the client's bytes
+    except OSError:  # reset, because the router did not read the client's bytes
         pass
     except httptools.HttpParserError as error:
         raise AssertionError(f"{pieces!r:.500}: {error}") from error

@@ -1,4 +1,4 @@
-"""A router joins a shared port once it can serve requests."""
+"""A router joins a shared port only once it can serve requests."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Bodies that are small to send but expensive to read are refused early and do not slow other requests."""
+"""Bodies that are small to send but expensive to process are refused early and do not slow other requests."""
 
 import asyncio
 import gzip
@@ -171,7 +171,7 @@ async def test_a_number_too_large_for_a_double_is_not_json(world):
     ],
     ids=["long", "ids", "nested"],
 )
-async def test_others_are_served_while_a_large_body_is_read(world, monkeypatch, asked):
+async def test_other_clients_are_served_while_a_large_body_is_read(world, monkeypatch, asked):
     w = await world(None)
     may, read = threading.Event(), prompt.read
 

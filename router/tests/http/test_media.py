@@ -1,4 +1,4 @@
-"""For audio and images, forms reach the engine byte for byte and speech is streamed back as it is generated."""
+"""For audio and images, forms reach the engine byte for byte, and speech is streamed back as it is generated."""
 
 import asyncio
 import hashlib
@@ -21,7 +21,7 @@ def encoded(form: Any) -> tuple[bytes, str]:
     return request.read(), request.headers["content-type"]
 
 
-async def test_a_file_arrives_as_it_was_sent(world: Any) -> None:
+async def test_a_file_arrives_unchanged(world: Any) -> None:
     w = await world(reply(HEARD))
     audio = random.Random(1).randbytes(25_000_000)
     form = {"model": (None, "llama"), "file": ("a.wav", audio, "audio/wav")}

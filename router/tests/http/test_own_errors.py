@@ -13,7 +13,7 @@ def code_of(response):
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b'"x"', b"\xff\xfe", b'{"model": 1}'])
-async def test_anything_but_a_json_object_is_refused(world, body):
+async def test_only_a_json_object_is_accepted(world, body):
     w = await world(None)
     response = await w.client.post("/v1/chat/completions", content=body)
     assert (response.status_code, code_of(response)) == (400, "invalid_json")
@@ -84,7 +84,7 @@ async def test_an_unknown_pool_in_the_header_is_a_404(world):
     assert (response.status_code, code_of(response)) == (404, "pool_not_found")
 
 
-async def test_a_body_that_says_it_is_too_large_is_refused(world):
+async def test_a_body_that_declares_too_large_a_size_is_refused(world):
     w = await world(None)
     response = await w.client.post("/v1/completions", content=b"x" * (MAX_BODY + 1))
     assert (response.status_code, code_of(response)) == (413, "body_too_large")

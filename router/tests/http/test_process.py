@@ -1,4 +1,4 @@
-"""`python -m router` as a process: how it starts, ends, and reports in one line that it cannot start."""
+"""`python -m router` as a process: its start, its end, and its one-line report if it cannot start."""
 
 import asyncio
 import json

@@ -182,7 +182,7 @@ async def test_a_connection_with_too_many_waiting_requests_is_not_read_until_the
 
 @pytest.mark.skipif(ROUTER.runs(), reason="a weak reference to a compiled protocol ends the process")
 @pytest.mark.parametrize("requests", [b"", get("/a") * 2, get("/a")[:-2]])
-async def test_a_closed_connection_leaves_nothing_to_the_garbage_collector(served, requests):
+async def test_a_closed_connection_leaves_no_work_for_the_garbage_collector(served, requests):
     client = await served.connect()
     await served.until(lambda: served.server.connections)
     connection = weakref.ref(next(iter(served.server.connections)))

@@ -65,7 +65,7 @@ async def test_an_idle_new_connection_is_closed(world, connect, monkeypatch):
     assert await client.closed() == b""
 
 
-async def test_a_head_that_trickles_is_cut_off(world, connect, monkeypatch):
+async def test_a_head_that_trickles_in_is_cut_off(world, connect, monkeypatch):
     monkeypatch.setattr("router.http.request_limits.HEAD_S", 0.3)
     client = await connect(await world(None))
 
@@ -90,7 +90,7 @@ async def test_the_head_of_a_later_request_is_bounded_too(world, connect, monkey
     assert (await client.answer())[0] == 408
 
 
-async def test_a_body_that_trickles_is_cut_off_and_leaves_nothing(world, connect, monkeypatch):
+async def test_a_body_that_trickles_in_is_cut_off_and_leaves_nothing_behind(world, connect, monkeypatch):
     monkeypatch.setattr("router.http.request_limits.BODY_S", 0.3)
     w = await world(None)
     client = await connect(w)
@@ -171,8 +171,9 @@ async def test_a_websocket_is_refused_and_the_connection_continues(world, connec
     assert (await client.answer())[0] == 200
 
 
-async def test_an_offer_of_http2_is_passed_over_and_the_request_behind_it_is_not_lost(world, connect):
-    """`curl --http2` offers it with each request; the router must not parse what follows as another protocol."""
+async def test_an_offer_of_http2_is_ignored_and_the_following_request_is_not_lost(world, connect):
+    """`curl --http2` makes this offer with each request; the router must not parse the following data as another
+    protocol."""
     client = await connect(await world(None))
     offer = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQ\r\n"
     client.send(post("one", offer) + post("two"))

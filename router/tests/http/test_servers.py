@@ -79,7 +79,7 @@ async def client():
 
 
 async def conversation(client, url):
-    """Return the answers to a fixed list of requests, without what differs from request to request."""
+    """Return the answers to a fixed list of requests, without the parts that differ from request to request."""
     answers = [
         await client.get(url + "/v1/models"),
         await client.get(url + "/v1/models/org%2Fnone"),

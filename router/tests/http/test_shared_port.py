@@ -43,7 +43,7 @@ class Load:
         for _ in range(3):
             try:
                 answer = await asking.post(self.url + "/v1/completions", json=BODY)
-            except httpx.TransportError:  # the connection was closed before use: the client retries, as any client does
+            except httpx.TransportError:  # the connection was closed before use; the client retries, as any client does
                 continue
             (self.answers if answer.status_code == 200 else self.wrong).append(answer.text)
             return

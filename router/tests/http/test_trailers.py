@@ -1,4 +1,4 @@
-"""The router limits and drops the trailers of a chunked body, without acting on them, on real sockets."""
+"""The router limits and drops the trailers of a chunked body, and they have no effect, on real sockets."""
 
 import asyncio
 import json
@@ -80,7 +80,7 @@ async def test_a_body_in_chunks_of_one_byte_is_read(served):  # noqa: F811
     assert (await client.answer())[2].endswith(b" " + b"x" * 100_000)
 
 
-async def test_a_chunk_that_comes_byte_by_byte_is_read(served):  # noqa: F811
+async def test_a_chunk_that_arrives_byte_by_byte_is_read(served):  # noqa: F811
     client = await served.connect()
     for byte in json.dumps({"a": 1}).encode():
         client.send((HEAD + CHUNKED + b"\r\n" if byte == ord("{") else b"") + b"1;ext=%d\r\n%c\r\n" % (byte, byte))

@@ -1,4 +1,5 @@
-"""uvloop closes a transport one loop iteration before it calls connection_lost; the router may write in between."""
+"""uvloop closes a transport one iteration of the loop before it calls connection_lost; the router may write in
+between."""
 
 from unittest.mock import Mock
 

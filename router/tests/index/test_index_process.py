@@ -40,7 +40,7 @@ Prompts = list[tuple[int, list[int]]]
 
 @asynccontextmanager
 async def listening(folder: Path) -> AsyncIterator[tuple[IndexProcess, str]]:
-    """Start an index process without its loops; tests fill the index, since there is no engine."""
+    """Start an index process without its loops; tests fill the index, because there is no engine."""
     process, path = IndexProcess(SEED), str(folder / "index.sock")
     server = await asyncio.get_running_loop().create_unix_server(lambda: RouterConnection(process), path)
     try:
@@ -86,7 +86,7 @@ async def found(pool: Pool, prompts: Prompts) -> Any:
     return await pool.kv_event_state.shared.look_up(prompts, {}, {})
 
 
-async def test_a_look_up_finds_what_the_index_holds_and_will_hold(tmp_path: Path) -> None:
+async def test_a_look_up_finds_held_blocks_and_those_that_will_be_held(tmp_path: Path) -> None:
     async with listening(tmp_path) as (process, path), sharing(path) as (pool, _), sharing(path) as (other, _):
         await until(lambda: "demo" in process.pools)
         index = process.pool("demo").index
@@ -128,7 +128,7 @@ async def test_a_look_up_finds_what_speculating_engines_with_groups_of_layers_re
         assert (sent.by_rule, unasked.by_rule) == ((112, 112, 96), ())
 
 
-async def test_a_look_up_finds_windows_whose_blocks_are_parts_of_others(tmp_path: Path) -> None:
+async def test_a_look_up_finds_windows_whose_blocks_are_parts_of_larger_blocks(tmp_path: Path) -> None:
     async with listening(tmp_path) as (process, path), sharing(path) as (pool, _):
         await until(lambda: "demo" in process.pools)
         index, (tokens, prompts) = process.pool("demo").index, prompt(4)
@@ -165,7 +165,7 @@ async def test_the_store_of_a_pool_forgets_its_blocks_when_the_model_changes(tmp
         assert (await found(pool, prompts)).held == {}
 
 
-async def test_an_index_process_learns_the_length_of_attention_chunks(tmp_path: Path) -> None:
+async def test_an_index_process_receives_the_length_of_attention_chunks(tmp_path: Path) -> None:
     async with listening(tmp_path) as (process, path), sharing(path) as (pool, shared):
         pool.kv_event_state.reader = SimTokenizer()
         pool.kv_event_state.reader.attention_chunk = 8192
@@ -187,7 +187,7 @@ async def test_the_requests_of_a_router_that_dies_end(tmp_path: Path) -> None:
             forecast = process.pool("demo").index._part(key(pool, "demo-0")).forecast
             await until(lambda: forecast._under_way)
         await until(lambda: not forecast._under_way)
-        assert [set(follows) for _, follows in process._left] == [{"demo"}]  # followed for a while longer
+        assert [set(follows) for _, follows in process._left] == [{"demo"}]  # still followed for a while
 
 
 async def test_engines_are_divided_among_processes_that_answer_together(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_wrong_options_are_reported_in_one_line(
     assert said.count("\n") == 1
 
 
-async def test_engines_that_no_router_needs_any_more_are_dropped(
+async def test_engines_that_no_router_needs_any_longer_are_dropped(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(index_process, "KEPT_S", 0.0)
@@ -388,7 +388,7 @@ async def test_engines_that_no_router_needs_any_more_are_dropped(
     await process._feeds.close()
 
 
-def test_a_request_that_is_over_is_forgotten_although_its_tokens_by_rule_never_came() -> None:
+def test_an_ended_request_is_dropped_although_its_tokens_by_rule_never_arrived() -> None:
     link = ProcessLink("/nowhere")
     sent = link.sent(1, "demo", "a", 16, 0, speculating=True)
     assert len(link._asking) == 1

@@ -1,4 +1,4 @@
-"""Start simulated engines as real processes and feed one engine's events into an index."""
+"""Starts simulated engines as real processes and feeds one engine's events into an index."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -81,7 +81,7 @@ class Followed:
 
 @asynccontextmanager
 async def following(url: str, source: KvEventSource | None = None) -> AsyncIterator[Followed]:
-    """Follow an engine's events; `source` replaces the source that the engine reports."""
+    """Follow an engine's events; `source`, if given, is used in place of the source that the engine reports."""
 
     async def given() -> KvEventSource:
         assert source is not None

@@ -1,7 +1,7 @@
 """Write published.json: KV events encoded with the structs of released engines.
 
 `python -m router.tests.kv_events.encode_published WHEEL...` takes wheels of vLLM and SGLang and runs only the
-definitions of their events, so nothing else of them has to be installed.
+definitions of their events, so that the engines need not be installed.
 """
 
 import ast

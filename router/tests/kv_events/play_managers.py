@@ -27,7 +27,7 @@ BLOCKS = 60  # blocks in the cache
 
 
 def names_ahead() -> bool:
-    """Tell whether a speculating vLLM hashes the next token into its blocks' names, as since 0.33."""
+    """Return whether a speculating vLLM hashes the next token into its blocks' names, as since 0.33."""
     from vllm.v1.core.kv_cache_manager import KVCacheManager
 
     return "num_hash_lookahead_tokens" in signature(KVCacheManager).parameters
@@ -120,7 +120,7 @@ class Player:
         return Request(name, tokens, SamplingParams(max_tokens=64), None, mm_features=seen, block_hasher=self.hasher)
 
     def chunk(self, request: Any) -> int:
-        """Return the tokens to compute next; a step that keeps states must end where a block ends."""
+        """Return the tokens to compute next; a step that stores states must end at the end of a block."""
         left = request.num_tokens - request.num_computed_tokens
         start, size = request.num_computed_tokens, self.size
         end, last = start + min(left, CHUNK), request.num_tokens // size * size - self.drops
@@ -129,7 +129,7 @@ class Player:
         return int(end - start)
 
     def begin(self, request: Any) -> int:
-        """Begin a request; return how many tokens of its prompt were cached."""
+        """Begin a request. Return how many tokens of its prompt were cached."""
         blocks, hit, *more = self.manager.get_computed_blocks(request)
         if more:
             request.shared_prefix_boundary = more[0]
@@ -141,10 +141,10 @@ class Player:
         return int(hit)
 
     def answer(self, request: Any, left: int, draw: random.Random) -> int:
-        """Compute one step of a request; return the answer's remaining tokens."""
+        """Compute one step of a request. Return the number of tokens that its answer still lacks."""
         new = self.chunk(request)
         if not request.num_computed_tokens or (new and self.manager.allocate_slots(request, new) is None):
-            self.manager.free(request)  # there is no room left for it
+            self.manager.free(request)  # no block is left for it
             return 0
         request.num_computed_tokens += new
         if request.num_computed_tokens < request.num_tokens:
@@ -183,7 +183,7 @@ def shown(number: int, tokens: list[int]) -> str:
 
 
 def played(model: str, seed: int) -> list[list[Any]]:
-    """Return what happened, in order: "events" with a batch, or "request" with its tokens, image and hit."""
+    """Return the record, in order: "events" with a batch, or "request" with its tokens, image and hit."""
     groups, images = MODELS[model], IMAGES in model
     drafts = next((each for each in (MTP, EAGLE) if each in model), "")
     draw, player, log = random.Random(seed), Player(groups, BLOCKS * len(groups), drafts), list[list[Any]]()

@@ -72,7 +72,7 @@ class Player:
         return int(min(self.allocator.full_available_size(), self.allocator.swa_available_size()))
 
     def keep(self, tokens: Sequence[int], salt: str) -> None:
-        """Cache the complete pages; of windows and states only what the next token needs."""
+        """Cache the complete pages; of windows and states, only those that the next token needs."""
         whole = len(tokens) // self.page * self.page
         value = self.fixtures._alloc(self.allocator, whole)
         key = self.key(array("q", tokens[:whole]), cache_salt=salt or None)
@@ -86,9 +86,9 @@ class Player:
 
 
 def played(kinds: Sequence[str], page: int, seed: int) -> list[list[Any]]:
-    """Return what happened, in order: "events" with a batch, or "request" with its tokens, salt and hit."""
+    """Return the record, in order: "events" with a batch, or "request" with its tokens, salt and hit."""
     import msgspec
-    from play_managers import prompts  # play_managers.py lies in the same folder
+    from play_managers import prompts  # play_managers.py is in the same folder
     from sglang.srt.disaggregation.kv_events import KVEventBatch
 
     draw, player, log = random.Random(seed), Player(kinds, page), list[list[Any]]()

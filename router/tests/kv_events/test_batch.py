@@ -1,4 +1,4 @@
-"""Read the batches that engines send: maps and arrays, ints and bytes, every medium."""
+"""Decoding of the batches that engines send: maps and arrays, ints and bytes, every medium."""
 
 import struct
 from array import array
@@ -85,7 +85,7 @@ def test_impossible_tokens_after_blocks_are_refused(following: object) -> None:
         events({**STORED, "lookahead_token_ids": following})
 
 
-def test_an_array_of_vllm_0_20_ends_in_its_group() -> None:
+def test_an_array_of_vllm_0_20_ends_with_its_group() -> None:
     stored, removed = (
         only(["BlockStored", [11, 12], 10, [1, 2, 3, 4], 2, None, "GPU", None, [None, None], 1]),
         only(["BlockRemoved", [11], "GPU", 1]),

@@ -1,4 +1,4 @@
-"""The delay of events is measured against the quickest recent ones, whatever the engine's clock says."""
+"""The delay of events is measured relative to the quickest recent ones, whatever the engine's clock shows."""
 
 import pytest
 from hypothesis import given
@@ -20,10 +20,10 @@ def test_a_clock_that_was_set_back_is_forgotten_after_a_while(set_back_s: float)
     assert shortest.beyond(set_back_s, 1) == pytest.approx(set_back_s - 0.01)
     late = [shortest.beyond(set_back_s, second) for second in range(2, int(2 * FORGOTTEN_S) + 2)]
     assert late[-1] == 0
-    assert late[int(FORGOTTEN_S) - 3] > 1  # not earlier: the engine may really be late
+    assert late[int(FORGOTTEN_S) - 3] > 1  # not earlier, because the engine may really be late
 
 
-def test_a_clock_that_was_set_forward_counts_at_once() -> None:
+def test_a_clock_that_was_set_forward_takes_effect_at_once() -> None:
     shortest = ShortestDelay()
     shortest.beyond(0.01, 0)
     assert shortest.beyond(-5.0, 1) == 0

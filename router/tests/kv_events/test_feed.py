@@ -1,4 +1,4 @@
-"""Follow real simulated engines over real ZMQ."""
+"""A feed follows real simulated engines over real ZMQ."""
 
 import asyncio
 from collections.abc import Callable
@@ -139,7 +139,7 @@ async def test_a_gap_without_a_replay_endpoint_empties_the_engines_part(sim: Sim
     async with following(sim.url, without) as followed:
         await followed.until(lambda: followed.feed._events is not None and followed.feed._events.connected)
         number = 0
-        while not followed.feed.batches:  # a subscription takes a moment to arrive
+        while not followed.feed.batches:  # the subscription takes a moment to arrive
             number += 1
             await sim.ask(f"{number:08}" * 8 + PROMPT)
             await asyncio.sleep(0.02)
@@ -216,7 +216,7 @@ async def test_events_that_are_read_late_are_not_trusted(sim: Sim) -> None:
         followed.feed._measure_delay(followed.feed.event_at + 3.0)
         followed.feed._measure_delay(followed.feed.event_at + 90.0)
         assert "behind" in followed.feed.trouble
-        await followed.until(lambda: not followed.feed.trouble)  # the feed asks again, and nothing is missing
+        await followed.until(lambda: not followed.feed.trouble)  # the feed asks again, and no batch is missing
 
 
 async def test_a_process_has_enough_sockets_for_the_engines_of_a_large_pool() -> None:

@@ -1,4 +1,4 @@
-"""A hostile engine's KV events are refused, counted, and bounded in memory and time."""
+"""A hostile engine's KV events are refused, counted, and limited in memory and time."""
 
 import asyncio
 import struct
@@ -120,7 +120,7 @@ steps = st.lists(
 
 
 @given(steps, st.booleans())
-def test_few_batches_are_held_back_whatever_their_numbers_are(taken: list[tuple[str, int, int]], replays: bool) -> None:
+def test_few_batches_are_held_back_whatever_their_numbers(taken: list[tuple[str, int, int]], replays: bool) -> None:
     held = Sequence(lambda payload: None, lambda: None, lambda number: replays)
     for kind, number, size in taken:
         if kind == "live":
@@ -261,7 +261,7 @@ def again(publisher: Publisher) -> None:
 
 def good(number: int) -> bytes:
     stored = {"type": "BlockStored", "block_hashes": [number + 1], "token_ids": list(range(16)), "block_size": 16}
-    # A repeated batch must not be newer: a feed takes a newer batch with an old number for that of a new process.
+    # A repeated batch must not be newer: a feed considers a newer batch with an old number to be from a new process.
     return bytes(msgpack.packb([1000.0 + number, [stored], 0]))
 
 
@@ -295,7 +295,7 @@ async def test_malformed_messages_are_counted(publisher: Publisher, followed: Fo
     await followed.until(lambda: followed.feed.refused == {"KV event messages of another form": 1})
 
 
-async def test_an_engine_whose_message_has_many_frames_is_left_alone(publisher: Publisher, followed: Followed) -> None:
+async def test_an_engine_whose_message_has_many_frames_is_ignored(publisher: Publisher, followed: Followed) -> None:
     publisher.socket.send_multipart([b"kv"] * 1000)
     await followed.until(lambda: followed.feed.trouble == "its KV events have messages of more than 8 frames")
     assert followed.feed.refused == {"KV events that have messages of more than 8 frames": 1}
@@ -343,7 +343,7 @@ async def test_a_flood_is_cut_off_and_leaves_time_for_others(
 ) -> None:
     monkeypatch.setattr(inbox, "WAITING_BYTES", 4_000_000)
     payload = good(0)
-    longest, before = 0.0, time.thread_time()  # other processes may take the CPU
+    longest, before = 0.0, time.thread_time()  # other processes may take CPU time
     end = time.monotonic() + 30
     while not followed.feed.refused and time.monotonic() < end:
         for _ in range(500):

@@ -1,4 +1,4 @@
-"""What remains in a router that follows KV events itself between its steps."""
+"""State that a router following KV events itself keeps between its steps."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -51,7 +51,9 @@ async def test_a_pools_store_is_kept_until_the_model_changes() -> None:
         ([(0, 16, "ready"), (1, 16, "stopped"), (1, 16, "failed")], 0),
     ],
 )
-def test_prompts_are_hashed_as_most_instances_name_their_blocks(told: list[tuple[int, int, str]], ahead: int) -> None:
+def test_prompts_are_hashed_in_the_way_that_most_instances_name_their_blocks(
+    told: list[tuple[int, int, str]], ahead: int
+) -> None:
     pool = pool_of(len(told))
     for endpoint, (covered, size, state) in zip(pool.endpoints.values(), told, strict=True):
         endpoint.state = state

@@ -103,10 +103,10 @@ def test_a_speculating_engine_drops_blocks_before_its_groups_limit_each_other(
     assert sum(hit > 0 for _, hit in pairs[wrong[-1] + 1 :]) > 2
 
 
-def test_the_document_counts_the_predictions_for_speculating_engines(
+def test_the_document_states_the_predictions_for_speculating_engines(
     context: "zmq.Context[zmq.Socket[bytes]]",
 ) -> None:
-    """A last block that is computed again is learnt by a shortfall of one block, or by a rule of several groups."""
+    """A last block that is computed again is learned as a shortfall of one block, or as a rule of several groups."""
     alike, rules = [], []
     for model in (model for model in PLAYED if DROPPING.keys() & model.split("; ")):
         feed, pairs = followed(PLAYED[model], context, learnt=SpeculationRule())
@@ -134,7 +134,7 @@ def test_no_block_is_dropped_if_the_hashes_of_blocks_cover_the_next_token(
 def test_with_chunks_of_unknown_length_no_prediction_exceeds_the_hit(
     context: "zmq.Context[zmq.Socket[bytes]]",
 ) -> None:
-    """Events do not report the length of a chunk, and at its end nothing before it is needed."""
+    """Events do not report the length of a chunk, and a hit at its end needs nothing before it."""
     feed, pairs = followed(PLAYED["full, chunk"], context)
     assert all(predicted <= hit for predicted, hit in pairs)
     assert sum(predicted == hit for predicted, hit in pairs) > 30

@@ -1,4 +1,4 @@
-"""Feed an index with events encoded by the structs of released engines (encode_published.py)."""
+"""An index fed with events that were encoded by the structs of released engines (encode_published.py)."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -89,12 +89,12 @@ def test_a_shared_store_keeps_its_blocks_when_one_engine_clears_its_cache(feed: 
     while feed._index.sweep(100):
         pass
     assert found(feed) == (0, 0, 32)
-    feed._empty()  # no engine is left that reports about the store
+    feed._empty()  # no engine is left that reports the store's blocks
     assert found(feed) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("engine", VLLM)
-def test_sink_layers_are_complete_and_windows_are_not_whatever_blocks_they_leave_out(engine: str, feed: Feed) -> None:
+def test_sink_layers_count_as_complete_and_windows_do_not_whatever_blocks_they_omit(engine: str, feed: Feed) -> None:
     told(feed, [PUBLISHED[engine][case] for case in ("sink", "window", "window, masked")])
     assert (found(feed), feed._index.blocks("a")) == ((32, 0, 0), (2, 0, 0))
 
@@ -132,7 +132,7 @@ def test_an_incomplete_block_does_not_change_the_block_size(engine: str, feed: F
 
 
 @pytest.mark.parametrize("engine", VLLM)
-def test_an_incomplete_first_block_sets_the_block_size_only_briefly(engine: str, feed: Feed) -> None:
+def test_an_incomplete_first_block_sets_the_block_size_only_until_the_next_one(engine: str, feed: Feed) -> None:
     told(feed, [PUBLISHED[engine]["part"], PUBLISHED[engine]["plain"]])
     assert (feed.block_size, found(feed)) == (16, (32, 0, 0))
 
@@ -192,7 +192,7 @@ def test_events_that_name_no_layers_are_doubted_if_some_layers_keep_less(
 
 
 @pytest.mark.parametrize(("folder", "doubt"), [("/models/a", ""), ("sglang:/models/a", "layers")])
-def test_an_sglang_that_publishes_no_block_of_a_model_with_windows_is_doubted(
+def test_an_sglang_that_publishes_no_block_for_a_model_with_windows_is_doubted(
     folder: str, doubt: str, feed: Feed
 ) -> None:
     """A cache that has only windows records no events."""
@@ -209,7 +209,7 @@ def test_fewer_names_than_blocks_are_refused_with_both_numbers(more: dict[str, o
 
 
 def test_fewer_names_of_a_further_group_belong_to_other_layers(feed: Feed) -> None:
-    """Some versions name no kinds of groups; the first group of these versions is complete."""
+    """Some versions do not name the kinds of groups; their first group is complete."""
     told(feed, [PUBLISHED["vllm 0.33.0"]["plain"], msgpack.packb([1.0, [{**FEWER, "group_idx": 1}]])])
     assert feed._index.blocks("a") == (2, 0, 0)
 

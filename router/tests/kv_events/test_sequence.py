@@ -1,4 +1,4 @@
-"""Apply batches in order, even if some arrive late, twice or not at all."""
+"""Batches are applied in order, even if some arrive late, twice or not at all."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +7,7 @@ from router.kv_events.sequence import MOST_REPLAYS, Sequence
 
 
 class Engine:
-    """An engine that sends batches and replays those that it still has."""
+    """An engine that sends batches, and replays those that it still has."""
 
     def __init__(self, *, replays: bool = True) -> None:
         self.applied: list[int] = []
@@ -33,7 +33,7 @@ class Engine:
         self.sequence.replay_ended()
 
 
-def test_batches_in_order_are_applied_as_they_come() -> None:
+def test_batches_in_order_are_applied_as_they_arrive() -> None:
     engine = Engine()
     engine.live(0, 1, 2)
     assert (engine.applied, engine.asked, engine.sequence.gaps) == ([0, 1, 2], [], 0)
@@ -108,7 +108,7 @@ def test_a_batch_that_a_replay_loses_on_the_way_is_requested_again_with_what_fol
     assert engine.sequence.whole
 
 
-def test_replays_that_lose_batches_again_and_again_are_abandoned() -> None:
+def test_replays_that_keep_losing_batches_are_abandoned() -> None:
     engine = Engine()
     engine.sequence.start()
     for number in range(MOST_REPLAYS + 1):
@@ -118,7 +118,7 @@ def test_replays_that_lose_batches_again_and_again_are_abandoned() -> None:
 
 
 def test_batches_older_than_a_replay_that_came_meanwhile_are_applied_before_it() -> None:
-    """An engine whose buffer is short may have published them after the replay was requested."""
+    """An engine with a short buffer may have published them after the replay was requested."""
     engine = Engine()
     engine.live(0, 3, 5, 6)
     engine.replay(6)

@@ -1,4 +1,4 @@
-"""Read from an engine the address at which it publishes its events."""
+"""The address at which an engine publishes its events, read from the engine."""
 
 import json
 
@@ -57,7 +57,7 @@ RANKS = {str(rank): {**ONE, "endpoint": f"tcp://*:{5_600 + rank}", "replay_endpo
     [
         (RANKS, RankPlace(6, 2, 4), 5_606),  # numbered within the group
         ([{**one, "data_parallel_rank": int(rank)} for rank, one in RANKS.items()], RankPlace(6, 2, 4), 5_606),
-        ({"sources": list(RANKS.values())}, RankPlace(6, 2, 4), 5_606),  # all claim rank 0, so their order counts
+        ({"sources": list(RANKS.values())}, RankPlace(6, 2, 4), 5_606),  # all claim to be rank 0, so their order counts
         ({str(place): one for place, one in enumerate(RANKS.values())}, RankPlace(6, 2, 4), 5_606),  # numbered from 0
         (RANKS, RankPlace(4, 0, 2), 5_604),  # more ranks than declared, including this one
     ],

@@ -1,4 +1,4 @@
-"""The engine's key is sent to its page with the addresses of its KV events, and to no other address."""
+"""The engine's key is sent to the page that lists its KV event sources, and to no other address."""
 
 import pytest
 

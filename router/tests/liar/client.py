@@ -1,4 +1,4 @@
-"""A strict client: h11 reads what it gets and checks that it is well formed."""
+"""A strict client: h11 parses its input and checks that it is well formed."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ class Got:
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
-    is_over: bool = False  # the answer has ended by the rules of HTTP
+    is_over: bool = False  # the answer has ended according to HTTP
     has_left: bool = False
     problem: str = ""
 
@@ -42,7 +42,7 @@ def _read(data: bytes) -> Any:
 async def ask(
     port: int, path: str, document: dict[str, Any], got: Got, leaves_after: int | None, **headers: str
 ) -> None:
-    """Send a request. `leaves_after`: bytes of the body after which the client disconnects; -1: at once."""
+    """Send a request. `leaves_after` is the number of body bytes after which the client disconnects; -1: at once."""
     body = json.dumps(document).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     http = h11.Connection(h11.CLIENT)

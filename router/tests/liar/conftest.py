@@ -15,8 +15,8 @@ from router.tests.liar.stage import Stage, staged
 
 @pytest.fixture
 def stage(live_redis: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    """Build the stage. Advancing the clock makes no Redis late, and no retry waits in real time. Each program is drawn
-    from scratch: by default, five of six would repeat part of the previous program.
+    """Build the stage. Advancing the clock makes no Redis command late, and no retry waits in real time. Each program
+    is drawn from scratch; by default, five of six would repeat part of the previous program.
     """
     monkeypatch.setattr(ConjectureRunner, "generate_mutations_from", lambda runner, data: None)
     for module in (redis_link, token_bucket_store):

@@ -1,4 +1,4 @@
-"""Engines that treat each request as its plan says and record what they did."""
+"""Engines that treat each request as its plan says and record their actions."""
 
 import asyncio
 import re
@@ -16,7 +16,7 @@ _NAMED = re.compile(rb"request (\d+) ")
 
 @dataclass
 class Attempt:
-    """An engine's record of what it did with a request."""
+    """An engine's record of its actions on a request."""
 
     engine: str
     path: str
@@ -40,7 +40,8 @@ class Attempt:
 
 
 class PlannedEngine(Engine):
-    """An engine whose `name` and `plan_of`, the plan of a request by its number, are set before it serves."""
+    """An engine whose `name` and `plan_of`, which returns the plan of a request by its number, are set before it
+    serves."""
 
     name: str
     plan_of: Callable[[str, int], tuple[Plan, list[Attempt]] | None]
@@ -139,7 +140,7 @@ class _Answer:
             write_chunk(self._writer, piece) if self._framing == "chunked" else self._writer.write(piece)
 
     async def _goes_on(self) -> bool:
-        """Do what the plan says for this position; return False if the answer ends here."""
+        """Perform the plan at this position. Return False if the answer ends here."""
         end = self._plan.end
         await self._writer.drain()
         if end in ("holds", "stays"):

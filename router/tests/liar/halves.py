@@ -1,11 +1,11 @@
-"""Judge a request whose prefill and decode ran on different engines, without knowing anything of the router."""
+"""Judges a request whose prefill and decode ran on different engines, without using the router's code."""
 
 from router.tests.liar import oracle, plans
 from router.tests.liar.engines import Attempt
 from router.tests.liar.oracle import AFTER, ALIKE, BEFORE, CLIENTS, Asked
 
 REFUSED = "refused"
-# Connectors that send both halves at once: when one half fails first, what the other engine did is not seen
+# Connectors that send both halves at once: if one half fails first, the other engine's actions are not seen
 TOGETHER = ("mooncake_p2p", "neuron", "sglang")
 
 
@@ -27,14 +27,14 @@ def judge(asked: Asked, connector: str) -> None:
 
 
 def decoding(asked: Asked) -> Attempt:
-    """Return the last attempt at the client's own request. Both of SGLang's halves get it, in any order."""
+    """Return the last attempt at the client's own request. Both of SGLang's halves receive it, in any order."""
     own = [attempt for attempt in asked.attempts if not attempt.is_prefill] or asked.attempts
     tried = [attempt["instance"] for attempt in (asked.outcomes or [{"attempts": []}])[0]["attempts"]]
     return ([attempt for attempt in own if attempt.engine in tried[-1:]] or own)[-1]
 
 
 def may_come_to(asked: Asked, connector: str) -> set[str]:
-    """Return the results that are true of some attempt; two that fail alike may be the request's fault."""
+    """Return the results that are true of some attempt; if two fail alike, the request may be at fault."""
     true: set[str] = set()
     failing = set()
     for attempt in asked.attempts:
@@ -56,7 +56,7 @@ def results(attempt: Attempt) -> set[str]:
 
 
 def hurts(asked: Asked, connector: str) -> str:
-    """Say why an honest request was not served although good engines were there; empty if it had to be served."""
+    """Return why an honest request was not served although good engines were there; empty if it had to be served."""
     told = asked.outcomes[0]
     result, lies = told["result"], [attempt for attempt in asked.attempts if attempt.plan is not plans.GOOD]
     if result == "served" or asked.is_poison or asked.got.has_left:
@@ -78,7 +78,7 @@ def hurts(asked: Asked, connector: str) -> str:
 
 
 def may_be_one(asked: Asked, connector: str) -> bool:
-    """Tell whether one engine may have caused all failures; of two halves sent at once, either half may have."""
+    """Return whether one engine may have caused all failures; of two halves sent at once, either half may have."""
     halves = [{one.engine for one in asked.attempts if one.is_prefill is is_prefill} for is_prefill in (True, False)]
     return connector in TOGETHER and min(map(len, halves)) < 2
 

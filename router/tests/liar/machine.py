@@ -1,4 +1,4 @@
-"""Several keys' requests to good and lying engines, in any order; clients leave and time passes."""
+"""Requests of several keys to good and lying engines, in any order; clients leave, and time passes."""
 
 import asyncio
 import itertools
@@ -34,11 +34,11 @@ KEYS: dict[str, dict[str, Any]] = {
     "mallory": {},  # may send poisoned requests
 }
 STALLED_S = 32  # longest silence of an engine with requests: its limit, confirmation and check intervals
-FOUND_S = 2 * STALLED_S  # the same after an answered probe, from whose silence the next limit has learned
+FOUND_S = 2 * STALLED_S  # the same after an answered probe, whose silence has raised the next limit
 WELL_S = 36  # longest time until a probe finds a recovered engine
 DOUBTED = 3  # consecutive requests that an engine may reject
 MOST_FORGIVEN = 3 * FAILURES  # failures on an engine before it serves a request
-Options = tuple[object, object]  # spellings of `stream` and of the wish for usage
+Options = tuple[object, object]  # spellings of `stream`, and of the option for usage
 _SPELLINGS = st.sampled_from((*plans.TRUE, *plans.FALSE))
 OPTIONS = st.tuples(_SPELLINGS, _SPELLINGS)
 _OFTEN = st.one_of(plans.PLANS, plans.POISONS, plans.DEATHS)
@@ -65,8 +65,9 @@ class LiarMachine(RuleBasedStateMachine):
         self.forgiven = dict.fromkeys(self.names, 0)  # failures of poisoned requests, by engine
         self.alike = dict.fromkeys(self.names, 0)  # equal failures since the engine last served a request
         self.prefilled: set[int] = set()  # ids of attempts that ended such a count
-        self.rejected = dict.fromkeys(self.names, 0)  # consecutive rejected requests without asking another engine
-        self.is_poisoned = False  # poisoned requests failed on one engine only
+        # Consecutive rejected requests for which no other engine was asked
+        self.rejected = dict.fromkeys(self.names, 0)
+        self.is_poisoned = False  # poisoned requests have failed on only one engine
         keys["bob"]["budgets"] = [{**keys["bob"]["budgets"][0], "id": self.budget}]
         self.stage.asked.clear()
         self.stage.spent = None
@@ -83,7 +84,7 @@ class LiarMachine(RuleBasedStateMachine):
         leaves_after=st.sampled_from((None, None, None, None, None, -1, 1, 200)),
     )
     def asks(self, path: str, options: Options, key: str, lie: Plan, leaves_after: int | None) -> None:
-        """Send a good request, about which engines may lie."""
+        """Send a good request, which engines may answer with lies."""
         self._ask(path, key, lie, options, leaves_after=leaves_after)
 
     @rule(path=_PATHS, options=OPTIONS, lie=plans.POISONS, times=st.sampled_from((1, 1, 2, 3, 12)))
@@ -127,14 +128,14 @@ class LiarMachine(RuleBasedStateMachine):
 
     @rule(which=st.sampled_from(("good-0", "liar-0", "liar-1")), page=st.sampled_from(pages.NAMES))
     def a_page_says(self, which: str, page: str) -> None:
-        """Set what a lying engine's page says; a good engine's page is true."""
+        """Set the metrics page of a lying engine; a good engine's page is true."""
         if which in self.names:
             self.stage.pages[which] = "true" if which.startswith("good") else page
 
     def hangs(
         self, page: str, path: str, lie: Plan = plans.HANGS, *, streams: object = None, answers_probes: bool = False
     ) -> None:
-        """Let an engine hold every request, and let the router find out."""
+        """Let an engine hold every request, and let the router notice it."""
         self.a_page_says("liar-0", page)
         self.liars_answer_probes(answers=answers_probes)
         endpoint = self.stage.here.endpoints["liar-0"]
@@ -191,7 +192,7 @@ class LiarMachine(RuleBasedStateMachine):
         self._collect()
 
     def _is_quiet(self) -> bool:
-        """Tell whether each request has ended or is held by an engine."""
+        """Return whether each request has ended or is held by an engine."""
         return all(self._is_over(number) or self._is_held(number) for number in self.open)
 
     def _is_over(self, number: int) -> bool:
@@ -229,8 +230,8 @@ class LiarMachine(RuleBasedStateMachine):
             self.rejected[last.engine] += 1
 
     def judge_poison(self, asked: Asked, *, may_be_one: bool = False) -> None:
-        """Check that failures alike on two engines do not count as their fault while they serve others. `may_be_one`:
-        one engine may have made the others fail.
+        """Check that equal failures on two engines do not count as their fault while they serve other requests.
+        `may_be_one`: one engine may have made the others fail.
         """
         self._note_prefills()
         engines = {attempt.engine for attempt in asked.attempts}

@@ -1,10 +1,10 @@
-"""Remove one fix at a time; the machine must detect what each fix prevents.
+"""Each mutation removes one fix; the machine must detect the fault that the fix prevents.
 
-Three mutations are not listed because 600 programs did not detect them: counting an engine's 400 as its failure,
-since engines that answer alike are forgiven; taking an event of unknown kind for content
-(router/tests/contract/test_answers.py); and counting events on top of the output tokens that a message begins
-with (router/tests/test_limits.py). Other tests hold what the machine does not check: times to the first content,
-stored responses, engines' keys, ids of both halves, spliced tokens.
+Three mutations are not listed because 600 programs did not detect them: counting an engine's 400 as its failure, since
+engines that answer alike are forgiven; taking an event of unknown kind for content
+(router/tests/contract/test_answers.py); and counting events on top of the output tokens that a message begins with
+(router/tests/test_limits.py). Other tests hold what the machine does not check: times to the first content, stored
+responses, engines' keys, ids of both halves, spliced tokens.
 """
 
 import re
@@ -69,7 +69,7 @@ def errors_of_whole_answers_not_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def named_errors_not_read(patch: pytest.MonkeyPatch) -> None:
-    """An event counts as an error because of its data alone."""
+    """An event counts as an error by its data alone."""
     patch.setattr(answers, "_NAMED_ERROR", re.compile(rb"(?!)"))
 
 
@@ -93,7 +93,7 @@ def whole_answers_in_place_of_streams(patch: pytest.MonkeyPatch) -> None:
 
 
 def redirects_passed_on(patch: pytest.MonkeyPatch) -> None:
-    """A redirect is passed on, so the client is sent elsewhere."""
+    """A redirect is passed on, so that the client is sent to another address."""
 
     def begin(connection: Any, api_path: str, **asked: bool) -> Any:
         if 300 <= connection.status < 400:
@@ -151,7 +151,8 @@ def one_key_shuts_several_out(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_key_keeps_the_last_one_out(patch: pytest.MonkeyPatch) -> None:
-    """If the key whose failures opened an instance tries it again, it stays shut to all others for as long again."""
+    """If the key whose failures shut out an instance tries it again, the instance stays shut to all others for as long
+    again."""
 
     def failed(breaker: Breaker, now: float, failures: int, tenant: str = "", spares: Any = None) -> None:
         real(breaker, now, failures, tenant, spares)
@@ -163,7 +164,7 @@ def one_key_keeps_the_last_one_out(patch: pytest.MonkeyPatch) -> None:
 
 
 def not_reconsidered(patch: pytest.MonkeyPatch) -> None:
-    """Engines that failed for one key stay shut to others even when no other is left."""
+    """Engines that failed for one key stay shut to others even if no other is left."""
     patch.setattr(failure_attribution, "_reconsider", lambda pool, failing, tenant: None)
 
 
@@ -205,7 +206,7 @@ def first_usage_not_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def any_usage_is_the_last(patch: pytest.MonkeyPatch) -> None:
-    """The output tokens that a message begins with count for the answer although it broke off."""
+    """The output tokens stated at the beginning of a message count for the answer although it was cut off."""
 
     def usage_of(event: answers.Said) -> Any:
         return event.message.get("usage") if isinstance(event.message, dict) else real(event)
@@ -243,7 +244,7 @@ def answers_to_probes_are_enough(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_page_is_a_sign_of_life(patch: pytest.MonkeyPatch) -> None:
-    """Whatever a page says, its engine makes progress."""
+    """Whatever its page says, an engine makes progress."""
 
     def read(progress: Progress, *said: Any, **held: Any) -> None:
         real(progress, *said, **held)
@@ -259,7 +260,7 @@ def prefills_stay_the_requests_fault(patch: pytest.MonkeyPatch) -> None:
 
 
 def failed_prefills_get_it_again(patch: pytest.MonkeyPatch) -> None:
-    """After a decoder's failure, a prompt goes again to the engine that failed to compute it."""
+    """After a decoder's failure, a prompt is sent again to the engine that failed to compute it."""
 
     def prefilled(call: Any) -> None:
         real(call)
@@ -325,7 +326,7 @@ MUTATIONS: dict[str, TakeOut] = {
 
 ALL = MUTATIONS | OFFLOADS | STALLS
 
-# Detected only after some hundreds of programs, so tried only in longer runs.
+# Detected only after hundreds of programs, and therefore tried only in longer runs.
 RARE = frozenset(
     one.__name__
     for one in (

@@ -1,4 +1,4 @@
-"""Requests that a prefill and a decode engine serve together; either may lie."""
+"""Requests served by a prefill and a decode engine together, either of which may lie."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ ROLES = {"good-0": "prefill", "liar-0": "prefill", "good-1": "decode", "liar-1":
 class OffloadMachine(LiarMachine):
     @initialize(connector=st.sampled_from(sorted(CONNECTORS)), decoder=st.sampled_from(("decode", "both")))
     def begins(self, connector: str, decoder: str) -> None:  # type: ignore[override]
-        """Start the engines; by `decoder`, their role, decode engines may compute a prompt themselves or not."""
+        """Start the engines; their role `decoder` decides whether decode engines may compute a prompt themselves."""
         self.connector = connector
         of_each: dict[str, dict[str, Any]] = {
             name: {"role": role if role == "prefill" else decoder, "connector": connector}
@@ -26,7 +26,7 @@ class OffloadMachine(LiarMachine):
 
     @rule(which=st.sampled_from(sorted(ROLES)), page=st.sampled_from(pages.NAMES))
     def a_page_says(self, which: str, page: str) -> None:
-        """Set what a lying engine's page says; a good engine's page is true."""
+        """Set the metrics page of a lying engine; a good engine's page is true."""
         self.stage.pages[which] = "true" if which.startswith("good") else page
 
     def judge(self, asked: Asked) -> None:

@@ -1,6 +1,5 @@
-"""Judge what is true of a request from the engines' actions and the client's answer, without the router's code.
-
-If an answer contradicts itself, for example by continuing after its end, several results are true.
+"""Determines what is true of a request from the engines' actions and the client's answer, without the router's code. If
+an answer contradicts itself, for example by continuing after its end, several results are true.
 """
 
 import json
@@ -25,7 +24,7 @@ OF_ERROR = {
     **{"error_client": CLIENTS, "error_busy": "refused"},
 }
 SEEN = 6  # events at the end of a stream that every reader must examine
-LARGEST = 1_000_000_000  # largest token count that is believed
+LARGEST = 1_000_000_000  # largest token count that is accepted
 WORD = "wört"  # part of every event with text
 
 
@@ -50,7 +49,7 @@ class Asked:
 
     @property
     def is_counted(self) -> bool:
-        """Tell whether the client asked for the usage of the stream."""
+        """Return whether the client asked for the usage of the stream."""
         return (self.document.get("stream_options") or {}).get("include_usage") in plans.TRUE
 
 
@@ -73,21 +72,21 @@ def results(attempt: Attempt) -> set[str]:
 
 
 def is_whole_instead(attempt: Attempt) -> bool:
-    """Tell whether the engine gave a whole answer where a stream was asked for."""
+    """Return whether the engine gave a whole answer although a stream was requested."""
     return attempt.asks_stream and not attempt.streams and attempt.path in plans.STREAMED
 
 
 def _may_be_whole(attempt: Attempt) -> bool:
-    """Tell whether an answer that broke off may have ended properly by HTTP."""
+    """Return whether an answer that was cut off may have ended properly according to HTTP."""
     if attempt.state in ("left", "holds"):
         return True
     if attempt.plan.framing == "close":
-        return attempt.plan.at >= 0  # the end of the connection ends it, even right after the head
+        return attempt.plan.at >= 0  # the end of the connection ends the answer, even right after the head
     return attempt.plan.framing == "length" and len(attempt.sent) == 2
 
 
 def _of_whole(attempt: Attempt) -> set[str]:
-    if not attempt.is_whole and len(attempt.sent) < 2:  # half a JSON value is no answer
+    if not attempt.is_whole and len(attempt.sent) < 2:  # half of a JSON value is no answer
         return {BEFORE}
     told = _of_whole_body(attempt)
     return told if attempt.is_whole else told | {BEFORE} if _may_be_whole(attempt) else {BEFORE}
@@ -112,7 +111,7 @@ def _of_stream(attempt: Attempt) -> set[str]:
     content = _content_kinds(attempt.path)
     telling = [kind for kind in attempt.sent if kind in content or kind in OF_ERROR or kind == "end"]
     if attempt.state in ("left", "holds") or (attempt.plan.end == "resets" and attempt.state == "broken"):
-        # What was sent may have been lost or not been read
+        # The bytes sent may have been lost, or not been read
         served = {"served"} if "end" in telling or "finish" in telling else set()
         return {BEFORE, AFTER, *served, *(OF_ERROR[kind] for kind in telling if kind in OF_ERROR)}
     if not telling:
@@ -128,7 +127,8 @@ def _of_stream(attempt: Attempt) -> set[str]:
 
 
 def _of_end(attempt: Attempt, content: set[str], *, ends: bool) -> set[str]:
-    """Return what the end of a stream with content may mean. `ends`: whether HTTP says that it ended."""
+    """Return the possible meanings of the end of a stream with content. `ends` is whether it ended according to
+    HTTP."""
     sent = [kind for kind in attempt.sent if kind != "ping" or attempt.path == MESSAGES]
     errors = [place for place, kind in enumerate(sent) if kind in OF_ERROR]
     if errors:
@@ -189,7 +189,7 @@ def _count(value: object) -> int | None:
 
 
 def judge(asked: Asked) -> None:
-    """Raise AssertionError for whatever is false in the request's outcome."""
+    """Raise AssertionError for any false part of the request's outcome."""
     assert len(asked.outcomes) == 1, f"{len(asked.outcomes)} outcomes of one request"
     told, got = asked.outcomes[0], asked.got
     assert not got.problem, f"no valid HTTP: {got.problem}"
@@ -247,17 +247,17 @@ def _judge_fault(asked: Asked, told: dict[str, Any]) -> None:
 
 
 def _had_nothing(asked: Asked, tried: dict[str, Any]) -> bool:
-    """Tell whether the engine refused the request unread because it was full or required a key."""
+    """Return whether the engine refused the request unread, because it was full or required a key."""
     return tried["result"] == "refused" or any(log.plan.status == 401 for log in _logs(asked, tried["instance"])[-1:])
 
 
 def _died(attempt: Attempt) -> bool:
-    """Tell whether the engine closed the connection before it sent anything."""
+    """Return whether the engine closed the connection before it sent anything."""
     return attempt.state == "broken" and not attempt.sent and attempt.plan.framing != "close"
 
 
 def judge_charge(asked: Asked) -> None:
-    """Check that a budget is charged for the computed tokens, as the engine reported them or as its events show."""
+    """Check that a budget is charged for the computed tokens, as reported by the engine or counted from its events."""
     told, charged = asked.outcomes[0], asked.charged
     assert charged is not None
     prompt, output = told["actual_prompt_tokens"], told["output_tokens"]
@@ -304,7 +304,7 @@ def _judge_stream(asked: Asked, result: str) -> None:
 
 def _is_error(payload: Any) -> bool:
     if not isinstance(payload, dict):
-        return payload != "[DONE]"  # what is no object is no event of the API
+        return payload != "[DONE]"  # a value that is not an object is not an event of the API
     aborted = any(choice.get("finish_reason") == "abort" for choice in payload.get("choices", ()))
     return aborted or "error" in payload or payload.get("type") in ("error", "response.failed")
 
@@ -323,9 +323,8 @@ def _is_doubtful(attempt: Attempt) -> bool:
 
 
 def hurts(asked: Asked, *, may_ask: bool) -> str:
-    """Say why an honest request was not served although a good engine was there; empty if it had to be served.
-
-    `may_ask`: every good engine accepts requests.
+    """Return why an honest request was not served although a good engine was there; empty if it had to be served.
+    `may_ask` is True if every good engine accepts requests.
     """
     told = asked.outcomes[0]
     if told["result"] == "served" or asked.is_poison or asked.got.has_left:

@@ -1,4 +1,4 @@
-"""What an engine's metrics page says, true or false."""
+"""Contents of an engine's metrics page, true or false."""
 
 from collections.abc import Callable
 

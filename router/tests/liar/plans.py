@@ -1,4 +1,4 @@
-"""Plans, drawn at random, for what an engine does with one request, and the resulting bytes in each API."""
+"""Randomly drawn plans for an engine's treatment of one request, and the resulting bytes in each API."""
 
 import json
 from dataclasses import dataclass, replace
@@ -96,7 +96,7 @@ def _lying(*names: str) -> st.SearchStrategy[Plan]:
     return st.builds(Plan, **{name: LIES[name] for name in names})
 
 
-# One lie hides another, so most plans have few
+# One lie hides another, so most plans have few lies
 _ONE = st.one_of(
     _lying("events"),
     _lying("events", "framing", "crlf", "piece", "slow"),
@@ -291,8 +291,8 @@ _CONTEXT = {"request_type": "context_only", "first_gen_tokens": [7], "ctx_reques
 
 
 def held(document: dict[str, Any]) -> dict[str, Any]:
-    """Return what a whole answer to a prefill contains besides its text; empty if nothing, or if it
-    is not a prefill.
+    """Return what a whole answer to a prefill contains besides its text; empty if there is nothing, or if it is not a
+    prefill.
     """
     if (document.get("kv_transfer_params") or {}).get("do_remote_decode"):
         return {"kv_transfer_params": _BLOCKS}
@@ -301,13 +301,13 @@ def held(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_prefill(document: dict[str, Any]) -> bool:
-    """Tell whether the request is a prefill: it asks for one token, which no client does."""
+    """Return whether the request is a prefill: it asks for one token, which no client does."""
     limits = ("max_tokens", "max_completion_tokens", "max_output_tokens")
     return bool(held(document)) or 1 in (document.get(name) for name in limits)
 
 
 def located(body: bytes, held: dict[str, Any]) -> bytes:
-    """Return the body with the KV location; a failed answer holds none."""
+    """Return the body with the KV location; a failed answer has none."""
     if not held or b'"error"' in body or b'"abort"' in body or not body.endswith(b"}"):
         return body
     answer = json.loads(body)

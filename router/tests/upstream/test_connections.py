@@ -53,7 +53,7 @@ async def test_idle_connections_are_closed_after_their_limit(world):
     await w.until(lambda: not upstream.connections)
 
 
-async def test_a_slow_client_holds_the_engine_back(world):
+async def test_a_slow_client_slows_down_the_engine(world):
     """The engine could send 200 MB; the router buffers a bounded part however long the client does not read."""
     sent = 0
 
