@@ -347,7 +347,8 @@ def of_table(routers: Routers, options: argparse.Namespace) -> str:
 
 def write(shown: list[beside.Shown], weir: str, options: argparse.Namespace, loads: str) -> None:
     earlier = options.against.name if options.against is not None else ""
-    said = f"\n{weir}; {options.rounds} rounds of {options.seconds:g} s; load average meanwhile: {loads}.\n"
+    name = weir.partition(" under ")[0]
+    said = f"\n`{name}`; {options.rounds} rounds of {options.seconds:g} s; load average meanwhile: {loads}.\n"
     made = beside.table(shown, weir, earlier) + said
     beside.README.write_text(beside.put(beside.README.read_text(), made))
 
