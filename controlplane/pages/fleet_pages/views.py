@@ -122,6 +122,7 @@ def render_part(
     template = f"fleet/_{page}.html" if moving else f"fleet/{page}.html"
     find = request.GET.get("find", "").strip()[:FIND_MAX]
     listing = {
+        "moving": moving,
         "instances": instances,
         "find": find,
         "many": bool(find) or is_long(instances),
