@@ -91,7 +91,13 @@ def waiting_count(context: Any) -> int:
 @register.simple_tag
 def first_trial() -> bool:
     """Return whether Live offers a trial delivery: on a demo fleet that has had no delivery."""
-    return not selectors.deliveries().exists() and trial.offered() is not None
+    return not selectors.deliveries().exists() and trial_offered()
+
+
+@register.simple_tag
+def trial_offered() -> bool:
+    """Return whether *Deliveries* offers a trial."""
+    return trial.offered() is not None
 
 
 @register.filter

@@ -104,9 +104,11 @@ def test_the_page_offers_the_trial_to_operators(policy, vera_client, otto_client
 
 
 def test_without_a_demo_fleet_there_is_nothing_to_try(policy, otto_client):
+    assert "/deliveries/#try" in otto_client.get("/help").content.decode()
     Pool.objects.update(kind="vllm")
     assert otto_client.post("/deliveries/try", {"candidate": "good"}).status_code == 404
     assert "Try a delivery" not in otto_client.get("/deliveries/").content.decode()
+    assert "/deliveries/#try" not in otto_client.get("/help").content.decode()
 
 
 def test_an_adopted_pool_that_is_only_observed_changes_nothing(policy, otto_client):
