@@ -166,7 +166,7 @@ export function totals(frame) {
   for (const node of document.querySelectorAll("[data-total]")) {
     const key = node.dataset.total;
     text(node, (WRITE[key] ?? significant)(found[key]));
-    if (node.dataset.known != null) node.closest("p").hidden = found[key] == null;
+    if (node.dataset.known != null && found[key] != null) node.closest("p").hidden = false; // and stays, as nothing may move
   }
   const source = simulated(found.gpu_simulated);
   for (const node of document.querySelectorAll("[data-simulated]")) text(node, source && node.dataset.simulated + source);

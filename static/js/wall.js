@@ -70,8 +70,16 @@ function render() {
   totals(frame);
   for (const panel of panels) classPanel(panel, windows[panel.name], slos[panel.name]?.ttft);
   frameBanners(frame.banners);
+  keepLines();
   if (settings.share) for (const link of document.querySelectorAll("main a[href]")) link.removeAttribute("href");
 }
+
+// A line that the head once needed stays, as what stands below would else move up and down with each change of state.
+const LINES = [byId("counts"), byId("policies")];
+function keepLines() {
+  for (const node of LINES) if (node.offsetHeight > (Number.parseFloat(node.style.minHeight) || 0)) node.style.minHeight = `${node.offsetHeight}px`;
+}
+addEventListener("resize", () => { for (const node of LINES) node.style.minHeight = ""; });
 
 let asked = false;
 function renderSoon() {
@@ -104,7 +112,7 @@ function tick() {
   const whole = wallState(frame, settings.pool, seconds, panels.filter(({ panel }) => panel.dataset.verdict === "SLO missed").map(({ name }) => name));
   if (byId("state").dataset.level !== whole.level) byId("state").dataset.level = whole.level;
   text(byId("state-text"), whole.text);
-  if (old && frame) { instances(seconds); verdictsUnknown(frame.at); }
+  if (old && frame) { instances(seconds); verdictsUnknown(frame.at); keepLines(); }
   countDowns(!old);
   byId("clock").dateTime = new Date().toISOString();
   text(byId("clock"), `${clock(Date.now() / 1000)} ${zoneName()}`);

@@ -141,6 +141,11 @@ def test_on_a_laptop_the_wall_scrolls_and_its_counts_overlap_nothing(
     assert page.locator("#counts").evaluate("counts => counts.scrollWidth > counts.clientWidth") is False
     assert page.evaluate(OVERLAPPING) == []
     assert page.evaluate(WHOLE)[0] == width
+    top = "fleet => fleet.getBoundingClientRect().top"
+    before = page.locator(".wall-fleet").evaluate(top)
+    running.fleet.states = {}
+    expect(page.locator("#counts")).to_have_text("8 ready")
+    assert page.locator(".wall-fleet").evaluate(top) == before, "nothing moves when all is well again"
 
 
 def test_a_phone_shows_the_wall_without_overlaps(running: RunningFleet, open_page: Any) -> None:
