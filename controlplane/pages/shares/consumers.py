@@ -1,6 +1,6 @@
 """The WebSocket of a shared wall, /ws/share: the first message contains the share's token, {"token": …}; after that, it
-works like /ws/live. It is closed with 4401 if the token is unknown, revoked or expired, and with 1013 if there are too
-many viewers. controlplane/doors/api/sockets.py refuses handshakes beyond the limits (places.py)."""
+works like /ws/live. It is closed with 4401 if the token is unknown, revoked or expired, and with 1013 if it is late or
+there are too many viewers. controlplane/doors/api/sockets.py refuses handshakes beyond the limits (places.py)."""
 
 import asyncio
 import time
@@ -48,9 +48,11 @@ class ShareConsumer(AsyncWebsocketConsumer):
         try:
             async with asyncio.timeout(FIRST_MESSAGE_S):
                 token = await self.token
-            share = await found(token)
         except TimeoutError:
-            share = None
+            # A busy viewer or server: the wall connects again, as its share may be valid.
+            await self.close(code=TRY_AGAIN)
+            return
+        share = await found(token)
         if share is not None and not self.scope["place"].becomes_viewer():
             await self.close(code=TRY_AGAIN)
             return

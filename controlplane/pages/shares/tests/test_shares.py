@@ -177,8 +177,9 @@ async def test_a_socket_stays_open_while_its_share_is_valid(
     monkeypatch.setattr(consumers, "found", found)
     monkeypatch.setattr(consumers, "CHECK_S", 0.05)
     monkeypatch.setattr(consumers, "FIRST_MESSAGE_S", 0.2)
-    for said in ((), ("nonsense",), ("[]",), ('{"token": 1}',), ('{"token": "wrong"}', '{"token": "right"}')):
+    for said in (("nonsense",), ("[]",), ('{"token": 1}',), ('{"token": "wrong"}', '{"token": "right"}')):
         assert await closed(await opened(*said)) == 4401
+    assert await closed(await opened()) == 1013, "a late token is not a wrong one: the wall connects again"
     socket = await opened('{"token": "right"}')
     message = json.loads((await socket.receive_output(30))["text"])
     assert (message["type"], list(message["frame"]["pools"])) == ("snapshot", ["demo"])
