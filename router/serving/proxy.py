@@ -315,7 +315,7 @@ class Proxy:
         status = answer.error.status if answer.error is not None else answer.connection.status
         if fault.is_about_the_engines_key(call, endpoint, status):
             return _key_refused(call, endpoint, attempt, status, tried, left)
-        _look_for_blame(call, answer)
+        _judge_refusal(call, answer)
         result = attempt.result = answer.result
         attempt.error = _words(attempt, answer)
         refused = {**tried, endpoint.id: attempt.error}
@@ -491,7 +491,7 @@ def _status_of(result: Result, reported: int | None) -> int:
     return reported or (400 if result == "client_error" else 503 if result == "refused" else 502)
 
 
-def _look_for_blame(call: Call, answer: BegunAnswer) -> None:
+def _judge_refusal(call: Call, answer: BegunAnswer) -> None:
     """Judge a refusal as a failure of the engine if the engine blames itself."""
     if answer.result != "client_error":
         return

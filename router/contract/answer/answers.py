@@ -189,10 +189,10 @@ def _given_up(event: Said) -> AnswerError | None:
 
 
 def _abandoned(field: str, reason: object) -> AnswerError:
-    """Return the error of an abandoned answer, whose status SGLang tells in its reason."""
+    """Return the error of an abandoned answer. SGLang's reason includes a status."""
     why = f"the engine abandoned the answer: {field} {reason}"
-    told = reason if isinstance(reason, dict) else {}
-    return _error({"message": why, "code": told.get("status_code"), "type": told.get("err_type")}, b"")
+    details = reason if isinstance(reason, dict) else {}
+    return _error({"message": why, "code": details.get("status_code"), "type": details.get("err_type")}, b"")
 
 
 def _is_abort(finish: object) -> bool:
