@@ -31,9 +31,9 @@ def epoch_unit(number: float) -> str:
 def moment(row: fields.TraceLine, field: str) -> float:
     """Return Unix seconds of a date and time, or of a number in any unit since 1970."""
     value = row.present(field)
-    if isinstance(value, str):
+    if isinstance(value, str) and not (fields.DECIMAL.fullmatch(value.strip()) and epoch_unit(float(value))):
         try:
-            date = datetime.fromisoformat(value.strip())
+            date = datetime.fromisoformat(value.strip().removesuffix(" UTC"))
         except ValueError:
             raise row.refused(field, value, "a date and time as 2023-11-16T18:17:03.979Z, or Unix seconds") from None
         return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,8 @@ MAX_RUNS_OF_REQUEST = 4_096  # runs of consecutive blocks; real prompts have a f
 MAX_RUNS = 1_000_000  # runs per trace
 MAX_TEXT = 500
 MAX_NUMBER = 2**31 - 1
+WHOLE = re.compile(r"\d{1,18}(?:\.0{0,9})?", re.ASCII)
+DECIMAL = re.compile(r"[+-]?\d{1,30}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +41,11 @@ class TraceLine:
         return self.values[field]
 
     def integer(self, field: str, low: int, high: int = MAX_TOKENS) -> int:
-        value = self.present(field)
+        """Return a whole number, which tables and exports also write as 472.0 or as text."""
+        given = self.present(field)
+        value = _whole(given)
         if type(value) is not int or not low <= value <= high:
-            raise self.refused(field, value, f"a whole number from {low:,} to {high:,}")
+            raise self.refused(field, given, f"a whole number from {low:,} to {high:,}")
         return value
 
     def integers(self, field: str, value: Any, low: int, high: int) -> list[int]:
@@ -50,9 +55,10 @@ class TraceLine:
         return value
 
     def number(self, field: str, high: float, noun: str = "a number") -> float:
-        value = self.present(field)
+        given = self.present(field)
+        value = float(given) if isinstance(given, str) and DECIMAL.fullmatch(given.strip()) else given
         if type(value) not in (int, float) or not math.isfinite(value) or not 0 <= value <= high:
-            raise self.refused(field, value, f"{noun} from 0 to {high:,.0f}")
+            raise self.refused(field, given, f"{noun} from 0 to {high:,.0f}")
         return float(value)
 
     def seconds(self, field: str, *, per_second: float = 1.0) -> float:
@@ -83,6 +89,12 @@ class TraceLine:
         if not whole <= blocks <= all_of_it:
             allowed = f"{whole:,} or {all_of_it:,} blocks of {block_tokens} tokens for {input_tokens:,} input tokens"
             raise self.refused(field, blocks, allowed)
+
+
+def _whole(given: Any) -> Any:
+    if isinstance(given, str) and WHOLE.fullmatch(given.strip()):
+        return int(given.strip().partition(".")[0])
+    return int(given) if type(given) is float and given.is_integer() else given
 
 
 def json_rows(lines: Iterable[str], columns: Columns) -> Iterator[TraceLine]:

@@ -3,9 +3,10 @@ Requests are left out if they failed, were answered from the gateway's cache, or
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
-from controlplane.evidence.traces.formats import arrivals, fields
+from controlplane.evidence.traces.formats import arrivals, fields, tables
 from controlplane.evidence.traces.formats.columns import Columns
 from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
 from router.spans import names
@@ -14,11 +15,21 @@ BLOCK_TOKENS = 64  # nominal size
 INPUT = (names.INPUT, names.OLDER_INPUT, "llm.token_count.prompt")  # the last is OpenInference's
 OUTPUT = (names.OUTPUT, names.OLDER_OUTPUT, "llm.token_count.completion")
 SESSION = (names.CONVERSATION, "session.id")
+RESOURCES = ("resourceSpans", "batches")  # the second as Tempo names them
+SPEND = ("startTime", "prompt_tokens", "completion_tokens")
+
+
+def detects_spend(head: str) -> bool:
+    """True for JSON, and for a CSV export of the table."""
+    return all(f'"{name}"' in head for name in SPEND[:2]) or set(SPEND) <= set(tables.names_of(head))
 
 
 def read_spend(lines: Iterable[str], seed: int) -> LoadedTrace:
     columns, requests, read_rows = Columns(), list[TraceRequest](), 0
-    for row in fields.json_rows(lines, columns):
+    left = iter(lines)
+    first = next(left, "")
+    is_table, every = set(SPEND) <= set(tables.names_of(first)), chain([first], left)
+    for row in tables.rows(every, SPEND, columns) if is_table else fields.json_rows(every, columns):
         read_rows += 1
         output = row.integer("completion_tokens", 0)
         at, tokens = arrivals.moment(row, "startTime"), row.integer("prompt_tokens", 0)
@@ -69,7 +80,9 @@ def _first(span: fields.TraceLine, among: tuple[str, ...]) -> str:
 
 def _spans(row: fields.TraceLine) -> Iterator[fields.TraceLine]:
     """Yield each span with its attributes and its own fields together; OTLP writes 64-bit numbers as texts."""
-    for resource in _list(row, row.values, "resourceSpans"):
+    within = row.values.get("trace")  # as Tempo answers
+    values = within if isinstance(within, dict) else row.values
+    for resource in chain.from_iterable(_list(row, values, name) for name in RESOURCES):
         for scope in _list(row, resource, "scopeSpans"):
             for span in _list(row, scope, "spans"):
                 yield fields.TraceLine(row.line, _values(row, span), row.columns)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from controlplane.evidence.traces.types import BadTrace
 
 LIST = re.compile(r"\[\s*[{\]]")  # does not match a log whose lines begin with a date in brackets
-LISTS = ("data", "resourceSpans")  # fields of a document whose entries are the rows
+LISTS = ("data", "resourceSpans", "batches")  # fields of a document whose entries are the rows
 
 
 def lines_of(text: str) -> Iterable[str]:

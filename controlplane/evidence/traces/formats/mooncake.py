@@ -36,7 +36,8 @@ class BlockSize:
         if not left:
             word = "to" if self._stated else "or"
             counts = (f"{least[size]:,} {word} {-(-input_tokens // size):,} of {size} tokens" for size in least)
-            raise row.refused(field, blocks, f"blocks for {input_tokens:,} input tokens: {', '.join(counts)}")
+            other = "" if self._stated else '; a first line {"block_tokens": 48} states another size'
+            raise row.refused(field, blocks, f"blocks for {input_tokens:,} input tokens: {', '.join(counts)}{other}")
         self._left = left
 
     @property
@@ -142,7 +143,7 @@ class _Reading:
     def _blocks(self, row: fields.TraceLine, tokens: int) -> tuple[range, ...]:
         """Return the blocks; empty if the row has no prefix."""
         row.columns.read.add("hash_ids")
-        if row.values.get("hash_ids") is None:
+        if row.values.get("hash_ids") in (None, []):
             return ()
         ids = self.ids.of(row, "hash_ids")
         self.size.check(row, "hash_ids", len(ids), tokens)

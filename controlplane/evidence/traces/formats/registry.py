@@ -1,11 +1,16 @@
 """The formats of traces, detected by their first bytes."""
 
+import codecs
+import gzip
+import io
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from controlplane.evidence.traces.formats import (
     coding_agent,
     engine_logs,
+    fields,
     gateways,
     json_text,
     mooncake,
@@ -15,7 +20,10 @@ from controlplane.evidence.traces.formats import (
 from controlplane.evidence.traces.types import BadTrace, LoadedTrace, TraceRequest
 
 MAX_BYTES = 64 * 1024 * 1024
-HEAD_BYTES = 65_536
+FIRST_BYTES = 65_536  # of a file, by which its format is recognised; its first line may be longer
+HEAD_BYTES = fields.MAX_LINE_BYTES + FIRST_BYTES
+GZIP = b"\x1f\x8b"
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +50,8 @@ FORMATS: dict[str, TraceFormat] = {  # the first format that matches a file read
     "azure": TraceFormat("Azure CSV", tables.detects_azure, tables.read_azure),
     "burstgpt": TraceFormat("BurstGPT CSV", tables.detects_burst, tables.read_burst),
     "recorded": TraceFormat("Recorded traffic, JSONL", has('"block_tokens"', '"blocks"'), recorded.read),
-    "litellm": TraceFormat("LiteLLM's spend logs, JSON", has('"startTime"', '"prompt_tokens"'), gateways.read_spend),
-    "spans": TraceFormat("OpenTelemetry spans, OTLP JSON", has('"resourceSpans"'), gateways.read_spans),
+    "litellm": TraceFormat("LiteLLM's spend logs, JSON or CSV", gateways.detects_spend, gateways.read_spend),
+    "spans": TraceFormat("OpenTelemetry spans, OTLP JSON", has('"scopeSpans"'), gateways.read_spans),
     "sglang": TraceFormat("SGLang's request log", engine_logs.detects_sglang, engine_logs.read_sglang),
     "vllm": TraceFormat("vLLM's request log, at DEBUG", has("Received request ", "INFO "), engine_logs.read_vllm),
 }
@@ -56,7 +64,11 @@ def has_think_times(name: str) -> bool:
 
 def detect(head: bytes) -> str:
     """Return the name of the format. Raise BadTrace if it is unknown."""
-    text = head[:HEAD_BYTES].decode("utf-8", "replace").lstrip("\ufeff")
+    if head.startswith(GZIP):
+        head = _begins(head)
+    first = head.find(b"\n", 0, HEAD_BYTES)
+    end = HEAD_BYTES if first < 0 else max(FIRST_BYTES, first)
+    text = head[:end].decode(_encoding(head), "replace")
     for name, kind in FORMATS.items():
         if kind.detects(text):
             return name
@@ -68,9 +80,11 @@ def read(data: bytes, seed: int) -> LoadedTrace:
     """Return the trace in these bytes, at least one request."""
     if len(data) > MAX_BYTES:
         raise BadTrace(0, "", len(data), f"at most {MAX_BYTES:,} bytes")
+    if data.startswith(GZIP):
+        data = _unzipped(data)
     kind = FORMATS[detect(data)]
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode(_encoding(data))
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise BadTrace(line, "", data[error.start : error.start + 8], "UTF-8 text") from None
@@ -78,6 +92,31 @@ def read(data: bytes, seed: int) -> LoadedTrace:
     if not trace.requests:
         raise BadTrace(0, "", 0, "at least one request")
     return trace
+
+
+def _encoding(data: bytes) -> str:
+    """Return UTF-8, or UTF-16 as PowerShell redirects."""
+    return "utf-16" if data.startswith(UTF_16) else "utf-8-sig"
+
+
+def _begins(data: bytes) -> bytes:
+    """Return the first bytes of a compressed file, which may be cut off or damaged."""
+    try:
+        return zlib.decompressobj(wbits=zlib.MAX_WBITS + 16).decompress(data, HEAD_BYTES)
+    except zlib.error:
+        return b""
+
+
+def _unzipped(data: bytes) -> bytes:
+    """Return the whole of a compressed file. Raises BadTrace."""
+    try:
+        with gzip.open(io.BytesIO(data)) as file:
+            whole = file.read(MAX_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise BadTrace(0, "", str(error), "a whole gzip file") from None
+    if len(whole) > MAX_BYTES:
+        raise BadTrace(0, "", "more uncompressed", f"at most {MAX_BYTES:,} bytes")
+    return whole
 
 
 def window(requests: Iterable[TraceRequest], duration_s: float, context_tokens: int) -> list[TraceRequest]:

@@ -1,5 +1,6 @@
 """Reading trace files: what is accepted, and how each bad line is refused."""
 
+import gzip
 import json
 
 import pytest
@@ -106,9 +107,47 @@ def test_azure_rows_have_lengths_and_arrivals_but_no_prefix():
     assert trace.requests[0].blocks == ()
 
 
-def test_blank_lines_a_byte_order_mark_and_windows_line_ends_are_accepted():
-    data = b"\xef\xbb\xbf" + f"{HEADER}\r\n2023-11-16 18:17:03,1,1\r\n\r\n".encode()
-    assert len(registry.read(data, 1).requests) == 1
+ROWS = f"{HEADER}\r\n2023-11-16 18:17:03,1,1\r\n\r\n2023-11-16 18:17:05.5 UTC,2.0,1\r\n"
+BOM = b"\xef\xbb\xbf"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        BOM + ROWS.encode(),
+        ROWS.encode("utf-16"),
+        gzip.compress(BOM + ROWS.encode()),
+        gzip.compress(ROWS[:50].encode()) + gzip.compress(ROWS[50:].encode()),
+        ROWS.replace(",", ";").encode(),
+        ROWS.replace(HEADER, HEADER.replace("T", '"T', 1).replace("P,", 'P",')).encode(),
+        ROWS.replace("2023-11-16 18:17:03", "1700158623").encode(),
+    ],
+)
+def test_a_table_is_read_however_it_was_packed_and_its_times_and_numbers_written(data):
+    requests = registry.read(data, 1).requests
+    assert [(one.at_s, one.input_tokens) for one in requests] == [(0, 1), (2.5, 2)]
+
+
+def test_a_damaged_or_too_large_gzip_file_is_refused(monkeypatch):
+    data = gzip.compress(ROWS.encode())
+    for broken in (data[:-4], data[:-12] + bytes(12)):
+        with pytest.raises(BadTrace, match="a whole gzip file"):
+            registry.read(broken, 1)
+    monkeypatch.setattr(registry, "MAX_BYTES", len(data))
+    with pytest.raises(BadTrace, match=f"at most {len(data)} bytes"):
+        registry.read(data, 1)
+
+
+def test_the_format_is_recognised_behind_a_long_first_list_of_blocks():
+    row = {"hash_ids": [*range(20_000)], "input_length": 320_000, "output_length": 1, "timestamp": 0}
+    (request,) = read(json.dumps(row)).requests
+    assert (request.block_tokens, request.blocks) == (16, (range(20_000),))
+
+
+def test_an_empty_list_of_blocks_is_no_prefix_and_numbers_may_be_texts():
+    row = mooncake_line(hash_ids=[], input_length="1000", timestamp="5.0", output_length=2.0)
+    (request,) = read(row).requests
+    assert (request.blocks, request.input_tokens, request.output_tokens) == ((), 1000, 2)
 
 
 GOOD = mooncake_line()
@@ -117,11 +156,12 @@ BAD = [
     ([GOOD, "[1]"], 2, "", "one JSON object per line"),
     ([GOOD, mooncake_line(input_length=None)], 2, "input_length", "missing"),
     ([GOOD, mooncake_line(input_length=0)], 2, "input_length", "whole number from 1 to"),
-    ([GOOD, mooncake_line(input_length="12")], 2, "input_length", "whole number from 1 to"),
+    ([GOOD, mooncake_line(input_length="12k")], 2, "input_length", "whole number from 1 to"),
+    ([GOOD, mooncake_line(input_length=12.5)], 2, "input_length", "whole number from 1 to"),
     ([GOOD, mooncake_line(input_length=True)], 2, "input_length", "whole number from 1 to"),
     ([mooncake_line(output_length=-1)], 1, "output_length", "whole number from 0 to"),
     ([mooncake_line(timestamp=-5)], 1, "timestamp", "number from 0 to"),
-    ([mooncake_line(timestamp="now")], 1, "timestamp", "number from 0 to"),
+    ([mooncake_line(timestamp="nan")], 1, "timestamp", "number from 0 to"),
     ([mooncake_line(hash_ids=[1, -2])], 1, "hash_ids", "whole numbers from 0"),
     ([mooncake_line(hash_ids="12")], 1, "hash_ids", "a list of whole numbers"),
     ([mooncake_line(hash_ids=[1, 2, 3, 4, 5])], 1, "hash_ids", "1 or 2 of 512 tokens"),

@@ -138,7 +138,10 @@ def spend(**changes):
     return row | changes
 
 
-@pytest.mark.parametrize("shape", ["list", "pretty", "page", "lines"])
+NAMES = ("session_id", "startTime", "prompt_tokens", "completion_tokens", "cache_hit", "status")
+
+
+@pytest.mark.parametrize("shape", ["list", "pretty", "page", "lines", "table"])
 def test_spend_logs_of_litellm_are_read_in_each_shape(shape):
     rows = [
         spend(session_id="s"),
@@ -152,6 +155,7 @@ def test_spend_logs_of_litellm_are_read_in_each_shape(shape):
         "pretty": json.dumps(rows, indent=2),
         "page": json.dumps({"data": rows, "total": 5}, indent=2),
         "lines": "\n".join(map(json.dumps, rows)),
+        "table": "\n".join([",".join(NAMES), *(",".join(str(row.get(name, "")) for name in NAMES) for row in rows)]),
     }
     trace = read(texts[shape])
     assert (trace.format, times(trace), trace.left_out) == ("litellm", [0, 1.5], 3)
@@ -187,8 +191,10 @@ def test_spans_with_usage_become_one_request_even_if_gateway_and_engine_report_i
         span("e", "", start),
         span("f", "", start, **{"gen_ai.usage.input_tokens": 700}),
     ]
-    document = {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}
-    for text in (json.dumps(document), json.dumps(document, indent=1)):
+    resources = [{"scopeSpans": [{"spans": spans}]}]
+    document = {"resourceSpans": resources}
+    of_tempo = json.dumps({"batches": resources}), json.dumps({"trace": document}, indent=1)
+    for text in (json.dumps(document), json.dumps(document, indent=1), *of_tempo):
         trace = read(text)
         assert (trace.format, times(trace), trace.left_out) == ("spans", [0, 2], 1)
         assert [(request.session, request.input_tokens) for request in trace.requests] == [("c", 700), ("", 700)]
