@@ -131,7 +131,8 @@ def played(point: Point, law: Law | None = None, budget: int = BUDGET, *, apart:
     budget = max(point.prompt * 3 // 2, 2048) if dense_bf16 else budget
     limits = Limits(max_num_seqs=1024, max_num_batched_tokens=budget, async_scheduling=point.profile.is_async)
     count = 1 if apart else point.ranks
-    engines = [Engine(law or law_of(point.profile), kv_blocks(point.profile), limits) for _ in range(count)]
+    blocks = kv_blocks(point.profile, sequences=limits.max_num_seqs, step_tokens=budget)
+    engines = [Engine(law or law_of(point.profile), blocks, limits) for _ in range(count)]
     return closed_loop(engines, point, spread=0.0 if dense_bf16 else 0.2)
 
 

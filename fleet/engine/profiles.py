@@ -49,6 +49,7 @@ class ModelProfile:
     head_dim: int
     embedding_bytes: float
     hidden: int
+    vocabulary: int  # number of tokens that the last product scores
     expert_bytes: float = 0.0  # expert weights alone; a step reads the experts that its tokens use
     expert_share: float = 0.0  # share of the experts that one token uses, 0–1
     norm_bytes: float = 0.0  # activation bytes that norms read and write on each GPU, per token
@@ -153,6 +154,7 @@ def _dense(
         head_dim=HEAD_DIM,
         embedding_bytes=0.0 if tied else 2 * embedding,
         hidden=hidden,
+        vocabulary=vocabulary,
         # Two norms per layer each read an output and the residual, and write both.
         norm_bytes=layers * 2 * 4 * 2 * hidden,
         # A gate reads two halves and writes one; rotations and norms of heads read and write queries and keys.
@@ -173,7 +175,7 @@ MODELS = {
     "Qwen3-14B": _dense(40, 5120, (40, 8), 17_408, 151_936, head_norms=True),
     "Qwen3-32B": _dense(64, 5120, (64, 8), 25_600, 151_936, head_norms=True),
     "Qwen3-30B-A3B": ModelProfile(
-        2_730_491_904, 60_441_493_504, 98_304, 48, 32, 128, 622_329_856, 2048, 57_982_058_496, 8 / 128
+        2_730_491_904, 60_441_493_504, 98_304, 48, 32, 128, 622_329_856, 2048, 151_936, 57_982_058_496, 8 / 128
     ),
 }
 
@@ -222,7 +224,37 @@ DEFAULT_GPU = "h100_sxm"
 DEFAULT_MODEL = "Llama-3.1-8B"
 
 MEMORY_USED = 0.9  # share of device memory: vLLM's gpu_memory_utilization
-ACTIVATION_BYTES = 1.3e9  # activations of an 8192-token step, and CUDA graphs
+
+# What vLLM keeps besides weights and KV, by its own accounting: the peak of a dummy step, and what stays allocated. The
+# peak is the larger of a forward pass over a whole step and of a sampler with all sequences' logits: up to 0.16 sorted
+# (38 bytes a logit), from 0.17 on in 16 and in 32 bits, as probabilities and as random numbers. Sources: start-up logs
+# of vLLM 0.15 to 0.19 on H100 (accuracy report of llm-d-planner; 1,024 sequences, steps of 8,192 tokens); for several
+# GPUs also its older constants, and logs of 0.24; CUDA graphs and experts: vLLM 0.20.1 on an H200
+# (docs/findings/gpu.md). docs/findings/tables/kv.csv has the rows.
+VOCABULARY = 151_936  # of models whose vocabulary is unknown
+SEQUENCES, STEP_TOKENS = 256, 8192  # of engines that say nothing else
+FORWARD_BYTES_PER_TOKEN = 1e5
+SAMPLER_BYTES = 0.2e9  # buffers beside the logits
+EXPERTS_BYTES = 0.8e9  # workspace of a mixture of experts
+GRAPH_BYTES_PER_LAYER = 16.5e6
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What versions of vLLM keep of each GPU's memory, in bytes."""
+
+    per_logit: float
+    alone: float  # outside PyTorch, with one GPU
+    together: float  # with several, buffers of reductions included
+    graphs_per_layer: float = 0.0  # 0: CUDA graphs are captured in memory beyond the share that KV may use
+
+
+KEPT: dict[Version, Kept] = {  # by the first version
+    (0, 0): Kept(38.0, 0.14e9, 0.64e9),
+    (0, 17): Kept(14.0, 0.14e9, 0.64e9),
+    (0, 18): Kept(14.0, 0.27e9, 2.25e9),
+    (0, 20): Kept(14.0, 0.27e9, 0.8e9, GRAPH_BYTES_PER_LAYER),
+}
 
 
 TP_SIZES = (1, 2, 4, 8)
@@ -345,6 +377,7 @@ def _sizes(tables: Tables) -> ModelProfile:
         head_dim=0,
         embedding_bytes=0.0,
         hidden=0,
+        vocabulary=tables.vocabulary or VOCABULARY,
     )
 
 
@@ -380,18 +413,57 @@ def _transferred(fit: Fit, fitted: ModelProfile, sizes: ModelProfile, *, alone: 
     )
 
 
-def kv_blocks(of: Profile, block_size: int = 16, used: float = MEMORY_USED) -> int:
-    """Return the KV blocks that fit per GPU, counted as in vLLM: in the memory that weights, embeddings and activations
-    leave."""
-    free = used * of.peak.memory - _held_bytes(of) - ACTIVATION_BYTES
+def kv_blocks(
+    of: Profile,
+    block_size: int = 16,
+    used: float = MEMORY_USED,
+    *,
+    sequences: int = SEQUENCES,
+    step_tokens: int = STEP_TOKENS,
+) -> int:
+    """Return the KV blocks that fit per GPU, counted as in vLLM: in the memory that weights, embeddings and what it
+    keeps for steps of `step_tokens` and `sequences` leave."""
+    free = used * of.peak.memory - _held_bytes(of) - _kept_bytes(of, sequences, step_tokens)
     return int(free / (of.sizes.kv_bytes_per_token / of.tp * block_size))
 
 
-def memory_of(of: Profile, blocks: int, block_size: int = 16) -> GpuMemory:
+def memory_of(
+    of: Profile, blocks: int, block_size: int = 16, sequences: int = SEQUENCES, step_tokens: int = STEP_TOKENS
+) -> GpuMemory:
     """Return the shares of each GPU's memory held by an engine with this number of KV blocks."""
     kv_bytes = blocks * block_size * of.sizes.kv_bytes_per_token / of.tp
-    parts = (_held_bytes(of), kv_bytes, ACTIVATION_BYTES)
+    parts = (_held_bytes(of), kv_bytes, _kept_bytes(of, sequences, step_tokens))
     return GpuMemory(*(size / of.peak.memory for size in parts))
+
+
+def kept_bytes(
+    vocabulary: int,
+    layers: int,
+    tp: int,
+    version: Version = VERSION,
+    *,
+    has_experts: bool = False,
+    sequences: int = SEQUENCES,
+    step_tokens: int = STEP_TOKENS,
+) -> float:
+    """Return what vLLM keeps of each GPU's memory besides weights and KV."""
+    kept = KEPT[max(since for since in KEPT if since <= version)]
+    sampler = kept.per_logit * vocabulary * min(sequences, step_tokens) + SAMPLER_BYTES
+    peak = max(FORWARD_BYTES_PER_TOKEN * step_tokens, sampler)
+    stays = (kept.together if tp > 1 else kept.alone) + kept.graphs_per_layer * layers
+    return peak + stays + EXPERTS_BYTES * has_experts
+
+
+def _kept_bytes(of: Profile, sequences: int, step_tokens: int) -> float:
+    return kept_bytes(
+        of.sizes.vocabulary,
+        of.sizes.layers,
+        of.tp,
+        of.version,
+        has_experts=of.has_experts,
+        sequences=sequences,
+        step_tokens=step_tokens,
+    )
 
 
 def _held_bytes(of: Profile) -> float:

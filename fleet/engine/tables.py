@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 Family = Literal["dense", "moe", "latent"]  # latent: attention over a compressed vector (MLA)
 Count = Annotated[int, Meta(ge=1, le=4096)]
 Size = Annotated[float, Meta(gt=0, le=1e15)]
+Vocabulary = Annotated[int, Meta(ge=0, le=10_000_000)]
 Time = Annotated[float, Meta(ge=0, le=1e12)]
 Points = tuple[tuple[int, ...], tuple[float, ...]]  # tokens in a step, and its linear part in ms
 
@@ -40,6 +41,7 @@ class Tables(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
     formats: str  # formats of products, experts and KV
     family: Family
     layers: Count
+    vocabulary: Vocabulary = 0  # 0: unknown
     weight_bytes: Size  # weights, embeddings included
     kv_bytes_per_token: Size  # for a window as long as the model's; layers with a shorter window need less
     prefill: Points

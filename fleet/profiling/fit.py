@@ -133,6 +133,7 @@ def tables_of(layout: Layout, answer: dict[str, Any]) -> Tables:
         formats=layout.formats,
         family=family_of(config),
         layers=text["num_hidden_layers"],
+        vocabulary=text.get("vocab_size") or 0,
         weight_bytes=answer["weight_bytes"],
         kv_bytes_per_token=round(answer["kv_bytes_per_token"], 1),
         prefill=prefill.points,

@@ -58,7 +58,7 @@ def model_of(options: SimOptions, role: str) -> EngineModel:
     of = served_by(options)
     size = options.block_size
     tiers = _tiers(options, of)
-    blocks = options.kv_blocks or _beside_addresses(kv_blocks(of, size), size, tiers)
+    blocks = options.kv_blocks or _beside_addresses(_blocks(options, of), size, tiers)
     return EngineModel(
         law=paged(law_of(of)) if tiers is not None and options.tier_law == PUBLISHED else law_of(of),
         kv_blocks=blocks,
@@ -70,6 +70,11 @@ def model_of(options: SimOptions, role: str) -> EngineModel:
         tiers=tiers,
         transfers=None if options.kv == NONE else _transfers(options, of.sizes.kv_bytes_per_token),
     )
+
+
+def _blocks(options: SimOptions, of: Profile) -> int:
+    steps = {"sequences": options.max_num_seqs, "step_tokens": options.max_num_batched_tokens}
+    return kv_blocks(of, options.block_size, **steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,8 @@ def simulated_gpus(options: SimOptions, role: str) -> SimulatedGpus:
         return SimulatedGpus(_memory_of_server(options, role), None)
     of = served_by(options)
     watts = limit_w(of.gpu)
-    memory = memory_of(of, blocks or kv_blocks(of, size), size)
+    steps = options.max_num_seqs, options.max_num_batched_tokens
+    memory = memory_of(of, blocks or _blocks(options, of), size, *steps)
     return SimulatedGpus(memory, None if watts is None else watts * of.tp)
 
 

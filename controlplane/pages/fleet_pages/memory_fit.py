@@ -7,9 +7,18 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fleet.counted import counted, significant
-from fleet.engine.profiles import ACTIVATION_BYTES, LEAST_KV_TOKENS, MEMORY_USED, TP_SIZES, NoRoom, UnknownProfile
+from fleet.engine.profiles import (
+    LEAST_KV_TOKENS,
+    MEMORY_USED,
+    SEQUENCES,
+    TP_SIZES,
+    VOCABULARY,
+    NoRoom,
+    UnknownProfile,
+    kept_bytes,
+)
 from fleet.kinds.kind import GPU, Kind, Launch, TwinModel, check_engine, hardware_of, twin_model_of
-from fleet.kinds.kv_size import sizes_of, weight_bytes, words_of
+from fleet.kinds.kv_size import is_moe, sizes_of, weight_bytes, words_of
 from fleet.kinds.options.option import build
 from fleet.kinds.resources import NodeGpu
 
@@ -73,8 +82,11 @@ def _by_sizes(kind: Kind, spec: Any, model: str, nodes: Mapping[str, Sequence[No
         )
     node = max(memory, key=lambda name: memory[name])
 
+    sequences = getattr(spec, "max_num_seqs", None) or SEQUENCES
+
     def tokens(tp: int) -> int:
-        return int(_free(spec, memory[node], weights / tp + ACTIVATION_BYTES) / (kv.bytes_per_token / tp))
+        kept = kept_bytes(VOCABULARY, kv.layers, tp, has_experts=is_moe(named), sequences=sequences)
+        return int(_free(spec, memory[node], weights / tp + kept) / (kv.bytes_per_token / tp))
 
     tp = getattr(spec, "tensor_parallel", 1)
     where = f"beside {size} on {tp} × {significant(memory[node] / GB)} GB of {node}"

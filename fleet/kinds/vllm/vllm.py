@@ -292,17 +292,13 @@ def twin_model(spec: VllmSpec, launch: Launch) -> TwinModel:
     """Return the twin's model by the pool's profile. Raise UnknownProfile."""
     of, kv, where = profile_by(read(spec.profile or "")), twin_kv(spec, launch), wire(spec, launch)
     seqs, tokens = LARGE if of.peak.memory >= LARGE_GPU and not of.gpu.startswith("a100") else SMALL
+    seqs, tokens = spec.max_num_seqs or seqs, spec.max_num_batched_tokens or tokens
     size = spec.block_size or BLOCK_SIZE
-    blocks = kv_blocks(of, size, spec.gpu_memory_utilization)
+    blocks = kv_blocks(of, size, spec.gpu_memory_utilization, sequences=seqs, step_tokens=tokens)
     engine = EngineModel(
         law=law_of(of),
         kv_blocks=blocks,
-        limits=Limits(
-            size,
-            spec.max_num_seqs or seqs,
-            spec.max_num_batched_tokens or tokens,
-            async_scheduling=of.is_async,
-        ),
+        limits=Limits(size, seqs, tokens, async_scheduling=of.is_async),
         window=min(spec.max_model_len or blocks * size, blocks * size),
         kv_events=bool(where.events),
         role=where.role,

@@ -1,5 +1,6 @@
 """The step-time law: its constants, and its shape."""
 
+import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -42,12 +43,25 @@ def test_the_constants_are_those_of_the_calibration_file() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("served", "tokens"),
-    [(("h100_sxm", "Llama-3.1-8B", 1), 451_000), (("h100_sxm", "Qwen3-32B", 2), 324_000)],
-)
-def test_a_gpu_holds_as_many_tokens_as_its_memory_leaves(served: tuple[str, str, int], tokens: int) -> None:
-    assert kv_blocks(profile(*served)) * 16 == pytest.approx(tokens, rel=0.002)
+KV = [*csv.DictReader((Path(__file__).parents[3] / "docs/findings/tables/kv.csv").read_text().splitlines())]
+
+
+@pytest.mark.parametrize("row", KV, ids=lambda row: f"{row['model']}-{row['GPUs']}-{row['vLLM']}")
+def test_a_gpu_holds_the_kv_that_vllm_reports(row: dict[str, str]) -> None:
+    major, minor = row["vLLM"].split(".")
+    of = profile(row["GPU"], row["model"], int(row["GPUs"]), (int(major), int(minor)))
+    blocks = kv_blocks(of, used=float(row["share of memory"]), sequences=int(row["sequences"]))
+    gib = blocks * 16 * of.sizes.kv_bytes_per_token / of.tp / 2**30
+    assert gib == pytest.approx(float(row["computed"]), abs=0.006)
+    assert gib == pytest.approx(float(row["GiB for KV"]), rel=0.005)
+
+
+def test_more_sequences_logits_and_tokens_in_a_step_leave_less_kv() -> None:
+    of = profile("h100_sxm", "Qwen3-32B", 2, (0, 12))
+    assert kv_blocks(of, sequences=1024) * 16 == pytest.approx(282_000, rel=0.002)
+    assert kv_blocks(of) > kv_blocks(of, sequences=512) > kv_blocks(of, sequences=1024)
+    assert kv_blocks(of, step_tokens=64, sequences=1024) > kv_blocks(of) > kv_blocks(of, step_tokens=65_536)
+    assert kv_blocks(of) > kv_blocks(profile("h100_sxm", "Qwen3-32B", 2, (0, 18)))
 
 
 @pytest.mark.parametrize("key", sorted(FITS))

@@ -25,7 +25,7 @@ TPOT_MS = {  # by tokens of prompt and answer, for each number of clients
     (4096, 1024): (17.87, 21.88, 29.33, 52.57, 55.20),
 }
 SERVED = profile("h100_sxm", "Qwen3-32B", 2, version=(0, 12))
-LAW, BLOCKS = law_of(SERVED), kv_blocks(SERVED)
+LAW, BLOCKS = law_of(SERVED), kv_blocks(SERVED, sequences=1024)  # the default of its GPU
 LIMITS = Limits(async_scheduling=SERVED.is_async)
 # Prompt tokens, and the limits of mean error and bias. The constants of the host were fitted to the first 15 points.
 AT_MOST = [(1024, 0.025, 0.025), (4096, 0.06, 0.03)]
