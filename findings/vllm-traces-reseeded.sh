@@ -6,7 +6,7 @@
 # two processes share not even a prompt's first block, as the tokens are drawn by Python's hash of a text, which each
 # process salts anew; --seed does not reach them. With PYTHONHASHSEED set all are equal. So a run on warm engines is as
 # cold as the first, and clients that share the load of one trace never share a prefix, though its rows do.
-# The class is the wheel's own, over a vocabulary of numbers. A download of 130 MB; no GPU.
+# The class is the wheel's own, over a vocabulary of numbers. A download of 133 MB; no GPU.
 set -euo pipefail
 VERSION=0.32.0
 folder=$(mktemp -d)
