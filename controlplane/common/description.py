@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+# Configuration of a dataclass whose fields are in every answer, even at their defaults: OpenAPI lists them as required
+ALWAYS_SENT: Any = {"json_schema_serialization_defaults_required": True}
+
 
 @dataclass(frozen=True, slots=True)
 class Description:

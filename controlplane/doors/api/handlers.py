@@ -24,7 +24,7 @@ from controlplane.common.computing import Busy, NotComputed
 from controlplane.common.database_trouble import trouble_of
 from controlplane.common.input_errors import problem_of
 from controlplane.doors.api.auth import TokenOrSession
-from controlplane.doors.api.openapi import describe, describe_table
+from controlplane.doors.api.openapi import describe, describe_table, name_schemas
 from controlplane.doors.api.problems import ApiProblem, response
 from controlplane.doors.api.tables import table_of
 from controlplane.evidence.traces.library import NameTaken, NoSuchTrace
@@ -73,6 +73,7 @@ class WeirApi(NinjaAPI):
                     describe_table(operation)
                 describe(method, operation)
                 operation["security"] = [{"TokenOrSession": scopes[operation["operationId"]]}]
+        name_schemas(schema)
         return schema
 
     def _tables(self) -> set[str]:

@@ -24,7 +24,10 @@ IF_MATCH, IF_NONE_MATCH = {"parameters": [_IF_MATCH]}, {"parameters": [_IF_NONE_
 
 _CHECKS = ("check_fleet",)  # POSTs that change nothing, so a repeated one needs no key
 _ALWAYS_FOUND = ("list_node_events",)  # returns 200 even for a node that was forgotten
-_JSON, _PROBLEM, _REF = "application/json", "application/problem+json", "#/components/schemas/ProblemOut"
+_SCHEMAS = "#/components/schemas/"
+_JSON, _PROBLEM, _REF = "application/json", "application/problem+json", f"{_SCHEMAS}ProblemOut"
+# Names in the document for classes whose own names are specific only within their package
+_NAMES = {name: f"System{name}" for name in ("Axis", "Chart", "Fact", "Link", "Play", "Series", "Table")}
 
 
 FORMAT = {
@@ -70,6 +73,24 @@ def describe(method: str, operation: dict[str, Any]) -> None:
     for answer in responses.values():
         if answer.get("content", {}).get(_JSON, {}).get("schema", {}).get("$ref") == _REF:
             answer["content"] = _problem()
+
+
+def named(value: Any) -> Any:
+    """Return the document, or a part of it, with specific names of schemas."""
+    if isinstance(value, dict):
+        return {key: named(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [named(each) for each in value]
+    if isinstance(value, str) and value.startswith(_SCHEMAS):
+        return _SCHEMAS + _NAMES.get(value.removeprefix(_SCHEMAS), value.removeprefix(_SCHEMAS))
+    return value
+
+
+def name_schemas(document: Any) -> None:
+    """Give schemas specific names."""
+    schemas = document["components"]["schemas"]
+    document["components"]["schemas"] = {_NAMES.get(name, name): named(schema) for name, schema in schemas.items()}
+    document["paths"] = named(document["paths"])
 
 
 def _problem() -> dict[str, Any]:

@@ -16,7 +16,7 @@ from controlplane.evidence.experiments.modes import MODES
 from controlplane.evidence.experiments.modes.run_inputs import RunFailed, of_this_start, was_performed
 from controlplane.evidence.experiments.results import records, summarize
 from controlplane.evidence.experiments.results.assemble import results_of
-from controlplane.evidence.experiments.results.types import Results
+from controlplane.evidence.experiments.results.types import ExperimentResults
 from controlplane.evidence.traces import library
 from controlplane.evidence.traces.types import BadTrace
 from fleet import jobs
@@ -72,7 +72,7 @@ def _run(experiment: Experiment) -> None:
         close(experiment, DONE, results=results)
 
 
-def close(experiment: Experiment, status: str, cause: str = "", results: Results | None = None) -> None:
+def close(experiment: Experiment, status: str, cause: str = "", results: ExperimentResults | None = None) -> None:
     """End the experiment, unless it has already ended, and cancel runs that did not begin. `results` are computed
     before the end, so that the verdict is available immediately."""
     judged = {"verdict": results["verdict"], "summary": _summary(experiment, results)} if results else {}
@@ -89,7 +89,7 @@ def close(experiment: Experiment, status: str, cause: str = "", results: Results
     jobs.send_next(Experiment)
 
 
-def _summary(experiment: Experiment, results: Results) -> Any:
+def _summary(experiment: Experiment, results: ExperimentResults) -> Any:
     return msgspec.to_builtins(of_results(results)) if experiment.matrix_id else {}
 
 

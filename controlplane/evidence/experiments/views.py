@@ -28,7 +28,7 @@ from controlplane.evidence.experiments.results.output.effects import arm_title, 
 from controlplane.evidence.experiments.results.output.near import LatencyPoint
 from controlplane.evidence.experiments.results.output.report import COMPARISONS_NOTE, sentence
 from controlplane.evidence.experiments.results.records import LATENCIES
-from controlplane.evidence.experiments.results.types import Results
+from controlplane.evidence.experiments.results.types import ExperimentResults
 from controlplane.evidence.experiments.start.body import ExperimentIn
 from controlplane.evidence.experiments.start.curl import curl_of, example_body
 from controlplane.evidence.traces.summary import HEAVY_NEW_TOKENS
@@ -219,7 +219,7 @@ def _curl(request: HttpRequest, experiment: Experiment) -> str:
         return ""
 
 
-def _comparison(request: HttpRequest, experiment: Experiment, results: Results) -> dict[str, Any]:
+def _comparison(request: HttpRequest, experiment: Experiment, results: ExperimentResults) -> dict[str, Any]:
     """Return the comparison; `class` and `baseline` are parameters of the URL."""
     arms = experiment.settled_arms
     names = [arm.name for arm in arms]
@@ -257,7 +257,7 @@ def _comparison(request: HttpRequest, experiment: Experiment, results: Results) 
     }
 
 
-def _chart(results: Results, request_class: str, looks: Sequence[display.ArmLook]) -> dict[str, Any]:
+def _chart(results: ExperimentResults, request_class: str, looks: Sequence[display.ArmLook]) -> dict[str, Any]:
     return {
         "time": results["time"],
         "class": request_class,

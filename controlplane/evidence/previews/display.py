@@ -28,7 +28,7 @@ from controlplane.evidence.previews.analysis.types import (
     CountPair,
     DecisionCount,
     Deviation,
-    Effect,
+    DraftEffect,
     MetricEffect,
     PlayedTrace,
     PreviewView,
@@ -57,7 +57,7 @@ class ClassTable:
     columns: tuple[ComparedArm, ...]
 
 
-def sentence(result: Effect) -> str:
+def sentence(result: DraftEffect) -> str:
     """Write the summary: changed decisions, the chosen latencies, refused requests."""
     return f"{'; '.join([_changed(result['changed']), *_latencies(result), *_refusals(result['refused'])])}."
 
@@ -70,7 +70,7 @@ def _changed(changed: ChangedDecisions) -> str:
     return f"The draft would route {counts} differently ({share(changed['share'])}, {interval})"
 
 
-def _latencies(result: Effect) -> list[str]:
+def _latencies(result: DraftEffect) -> list[str]:
     """Describe the metrics chosen in advance, over all requests: a metric chosen afterwards would be the luckiest of
     many.
     """
@@ -85,12 +85,12 @@ def _latencies(result: Effect) -> list[str]:
     return found or [f"no difference in {declared} that these requests can show"]
 
 
-def of_all(result: Effect) -> ClassEffect:
+def of_all(result: DraftEffect) -> ClassEffect:
     """Return the effect on all requests; headline, plot and table share the intervals."""
     return corrected(result).get("all", NO_METRICS)
 
 
-def corrected(result: Effect) -> dict[str, ClassEffect]:
+def corrected(result: DraftEffect) -> dict[str, ClassEffect]:
     """Return the classes, with intervals that hold jointly: over the metrics chosen in advance, and over all others. A
     request that moves changes all later ones, so with many separate metrics, some would be marked by chance.
     """
@@ -128,7 +128,7 @@ def _refusals(refused: CountPair) -> list[str]:
     return [f"refused requests {refused['live']:,} → {refused['draft']:,}"]
 
 
-def plot(result: Effect, title: str) -> str:
+def plot(result: DraftEffect, title: str) -> str:
     """Draw the differences over all requests as a forest plot."""
     lines = [
         forest.line(METRICS[row["metric"]].title, row, row["live"])
@@ -138,7 +138,7 @@ def plot(result: Effect, title: str) -> str:
     return forest.page_svg(lines, title, forest.NARROW)
 
 
-def class_tables(result: Effect) -> list[ClassTable]:
+def class_tables(result: DraftEffect) -> list[ClassTable]:
     changed = {"all": result["changed"], **result["changed"]["classes"]}
     classes = corrected(result)
     return [_class_table(name, classes[name], changed.get(name)) for name in CLASSES if name in classes]
@@ -195,7 +195,7 @@ class Affected:
 NOTHING_AFFECTED = Affected((), 0, 0)
 
 
-def affected(result: Effect) -> Affected:
+def affected(result: DraftEffect) -> Affected:
     found = sorted(result["instances"], key=lambda each: (-abs(each["draft"] - each["live"]), each["id"]))
     rows = tuple(
         (each["id"], each["live"], each["draft"], _signed_count(each["draft"] - each["live"]))
@@ -333,7 +333,7 @@ def _progress(preview: PreviewView) -> str:
     return f"{preview['done']:,} of {preview['total']:,} simulated requests{left}"
 
 
-def _first(trace: PlayedTrace, result: Effect) -> str:
+def _first(trace: PlayedTrace, result: DraftEffect) -> str:
     """Label a first result; the requests of a canary come last."""
     count = of_all(result)["n"]
     if trace["played"] is not None and count >= trace["played"]:

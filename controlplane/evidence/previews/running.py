@@ -9,7 +9,7 @@ from controlplane.evidence.previews import policy_job, source
 from controlplane.evidence.previews.analysis import trust
 from controlplane.evidence.previews.analysis.compute import Computed, FirstAnswer, PreviewInputs, compute
 from controlplane.evidence.previews.analysis.saving import saving_of
-from controlplane.evidence.previews.analysis.types import Caution, Effect, Saving
+from controlplane.evidence.previews.analysis.types import Caution, DraftEffect, Saving
 from controlplane.evidence.previews.models import Preview
 from controlplane.evidence.previews.source import TrafficPart
 from controlplane.evidence.twin.pool_model import Modelled, NotModelled, twin_of
@@ -59,7 +59,7 @@ def _perform(preview: Preview) -> dict[str, Any]:
     }
 
 
-def _saving(effect: Effect, twin: Modelled, pool: Pool) -> Saving | None:
+def _saving(effect: DraftEffect, twin: Modelled, pool: Pool) -> Saving | None:
     """Return the saving at current prices."""
     kind = KINDS[pool.kind]
     new_tokens_per_s = effect["new_tokens_per_s"]

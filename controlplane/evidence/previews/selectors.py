@@ -7,7 +7,7 @@ from typing import Any, cast
 from django.utils import timezone
 
 from controlplane.evidence.previews.analysis import trust
-from controlplane.evidence.previews.analysis.types import Effect, PreviewView
+from controlplane.evidence.previews.analysis.types import DraftEffect, PreviewView
 from controlplane.evidence.previews.models import Preview
 from controlplane.evidence.previews.policy_job import left_s, of_policy, shown, trace_of
 from controlplane.traffic.policies.models import Draft, Policy, PolicyVersion
@@ -57,11 +57,11 @@ def as_dict(preview: Preview, now: datetime | None = None) -> PreviewView:
     return cast(PreviewView, values)
 
 
-def _upgraded(result: Effect | None) -> Effect | None:
+def _upgraded(result: DraftEffect | None) -> DraftEffect | None:
     """Return the result, with null for fields that earlier versions of Weir did not store."""
     if not result:
         return None
     whole = dict.fromkeys(LATER_FIELDS) | dict(result)
     if saving := result.get("saving"):
         whole["saving"] = {"low": None, "high": None, **saving}
-    return cast(Effect, whole)
+    return cast(DraftEffect, whole)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
-from controlplane.common.description import Description
+from controlplane.common.description import ALWAYS_SENT, Description
 from fleet.systems.basis import Basis
 from router.contract.values.problem import Problem
 
@@ -19,6 +19,8 @@ Preset = Mapping[str, Value]  # inputs that differ from the defaults
 
 @dataclass(frozen=True, slots=True)
 class Fact:
+    __pydantic_config__ = ALWAYS_SENT
+
     label: str
     value: Value
     unit: str = ""
@@ -27,6 +29,8 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
+    __pydantic_config__ = ALWAYS_SENT
+
     title: str
     unit: str = ""
     log: bool = False
@@ -34,6 +38,8 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Series:
+    __pydantic_config__ = ALWAYS_SENT
+
     name: str
     x: tuple[Value, ...]
     y: tuple[float | None, ...]  # None is a gap in the line
@@ -42,6 +48,8 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
+    __pydantic_config__ = ALWAYS_SENT
+
     title: str
     x: Axis
     y: Axis
@@ -52,6 +60,8 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Table:
+    __pydantic_config__ = ALWAYS_SENT
+
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Value, ...], ...]

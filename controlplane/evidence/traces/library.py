@@ -26,12 +26,12 @@ from django.db import DatabaseError, IntegrityError, transaction
 
 from controlplane.base.process import env
 from controlplane.common.computing import computed
-from controlplane.common.description import Description
+from controlplane.common.description import ALWAYS_SENT, Description
 from controlplane.evidence.traces import generated, recorded_traffic
 from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.models import Trace
 from controlplane.evidence.traces.summary import read, summarise
-from controlplane.evidence.traces.types import BadTrace, LoadedTrace, Summary
+from controlplane.evidence.traces.types import BadTrace, LoadedTrace, TraceSummary
 from controlplane.people.audit.services import Actor, record
 
 log = structlog.get_logger(__name__)
@@ -56,11 +56,13 @@ class NameTaken(TraceError):
 
 @dataclass(frozen=True, slots=True)
 class TraceEntry:
+    __pydantic_config__ = ALWAYS_SENT
+
     name: str
     format: str
     source: Annotated[str, Description("built-in, upload, folder or recorded")]
     bytes: int  # 0 for a built-in trace, and for recorded traffic until it is read
-    summary: Annotated[Summary | None, Description("null until the file has been read")]
+    summary: Annotated[TraceSummary | None, Description("null until the file has been read")]
     recorded: Annotated[
         recorded_traffic.RecordedTraffic | None, Description("For recorded traffic: what is recorded now")
     ] = None
@@ -135,7 +137,7 @@ def sha256(name: str) -> str:
 
 
 @cache
-def _built_in(name: str) -> tuple[str, Summary]:
+def _built_in(name: str) -> tuple[str, TraceSummary]:
     """Return SHA-256 and summary of a built-in trace, which never changes while a process runs."""
     requests = generated.BUILT_IN[name]().requests
     return hashlib.sha256(repr(requests).encode()).hexdigest(), summarise(requests)
@@ -205,7 +207,7 @@ def _recorded_lines(name: str) -> bytes:
     return b"\n".join(lines) + b"\n"
 
 
-def _looked_at(data: bytes) -> tuple[str, Summary]:
+def _looked_at(data: bytes) -> tuple[str, TraceSummary]:
     """Return (format, summary); a large file is read beside the web process. Raise BadTrace, Busy."""
     seen = read(data) if len(data) <= SMALL else computed(read, data)
     if isinstance(seen, BadTrace):
@@ -289,5 +291,5 @@ def _row_entry(row: Trace) -> TraceEntry:
     return TraceEntry(row.name, row.format, row.source, row.bytes, _summary(row))
 
 
-def _summary(row: Trace) -> Summary | None:
-    return msgspec.convert(row.summary, Summary) if row.summary else None
+def _summary(row: Trace) -> TraceSummary | None:
+    return msgspec.convert(row.summary, TraceSummary) if row.summary else None

@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from controlplane.evidence.traces.formats import registry
-from controlplane.evidence.traces.types import BadTrace, LoadedTrace, Summary, TraceRequest
+from controlplane.evidence.traces.types import BadTrace, LoadedTrace, TraceRequest, TraceSummary
 
 # Thresholds of the design of adaptive prefill offload, rather than of the default policy, so that stored results and
 # summaries keep their meaning.
@@ -93,12 +93,12 @@ def trace_classes(requests: Sequence[TraceRequest]) -> dict[int, str]:
     }
 
 
-def summary_of(trace: LoadedTrace) -> Summary:
+def summary_of(trace: LoadedTrace) -> TraceSummary:
     """Summarise a file, including its unread parts. Raise BadTrace."""
     return replace(summarise(trace.requests), ignored=trace.ignored, left_out=trace.left_out)
 
 
-def read(data: bytes) -> tuple[str, Summary] | BadTrace:
+def read(data: bytes) -> tuple[str, TraceSummary] | BadTrace:
     """Return (format, summary) of a file. An error is returned instead of raised, because it is passed on from another
     process."""
     try:
@@ -108,12 +108,12 @@ def read(data: bytes) -> tuple[str, Summary] | BadTrace:
         return error
 
 
-def summarise(requests: Sequence[TraceRequest]) -> Summary:
+def summarise(requests: Sequence[TraceRequest]) -> TraceSummary:
     """Summarise at least one request. Raise BadTrace."""
     hits = ideal_hits(requests)
     new = [request.input_tokens - hit for request, hit in zip(requests, hits, strict=True)]
     tokens = sum(request.input_tokens for request in requests)
-    return Summary(
+    return TraceSummary(
         requests=len(requests),
         sessions=len({request.session for request in requests if request.session}),
         duration_s=requests[-1].at_s - requests[0].at_s,

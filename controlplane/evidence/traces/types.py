@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Annotated
 
-from controlplane.common.description import Description
+from controlplane.common.description import ALWAYS_SENT, Description
 from router.contract.values.problem import InvalidInput, Problem
 
 
@@ -85,7 +85,9 @@ class LoadedTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class TraceSummary:
+    __pydantic_config__ = ALWAYS_SENT
+
     requests: int
     sessions: Annotated[int, Description("0 when the trace has no such data")]
     duration_s: float  # time from the first arrival to the last

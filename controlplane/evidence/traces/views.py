@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods
 from controlplane.common.figures import UNKNOWN, significant
 from controlplane.evidence.traces import library
 from controlplane.evidence.traces.formats import registry
-from controlplane.evidence.traces.types import BadTrace, Summary
+from controlplane.evidence.traces.types import BadTrace, TraceSummary
 from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
 
@@ -79,7 +79,7 @@ def _row(entry: library.TraceEntry) -> TraceRow:
     return TraceRow(entry, None, None, size, NOT_READ)
 
 
-def _lost(summary: Summary | None) -> str:
+def _lost(summary: TraceSummary | None) -> str:
     """List the parts of a file that are neither stored nor played."""
     parts = []
     if summary and summary.ignored:

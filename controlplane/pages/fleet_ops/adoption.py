@@ -11,7 +11,7 @@ from typing import Annotated
 
 from django.conf import settings
 
-from controlplane.common.description import Description
+from controlplane.common.description import ALWAYS_SENT, Description
 from controlplane.people.audit.services import Actor, record
 from fleet.discovery.answer import Listing, SourceAway, judged
 from fleet.discovery.sources import source_of
@@ -34,6 +34,8 @@ MOST = 64  # engines asked in one inspection
 
 @dataclass(frozen=True, slots=True)
 class FoundEngine:
+    __pydantic_config__ = ALWAYS_SENT
+
     url: str
     name: str
     role: InstanceRole
@@ -57,6 +59,8 @@ class FoundEngine:
 
 @dataclass(frozen=True, slots=True)
 class FoundFleet:
+    __pydantic_config__ = ALWAYS_SENT
+
     engines: tuple[FoundEngine, ...] = ()
     refused: Annotated[tuple[str, ...], Description("Listed, but Weir does not connect to it; with the reason")] = ()
     trouble: Annotated[str, Description("Why the source does not answer; empty when it does")] = ""

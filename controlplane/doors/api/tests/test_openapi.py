@@ -43,6 +43,13 @@ def test_every_operation_has_an_id_a_summary_a_tag_and_its_errors():
         assert {"401", "403"} <= set(operation["responses"]), name
 
 
+def test_schemas_have_specific_names_and_require_the_fields_that_are_always_sent():
+    schemas = SCHEMA["components"]["schemas"]
+    assert not schemas.keys() & {"Axis", "Chart", "Fact", "Link", "Play", "Results", "Series", "Summary", "Table"}
+    for name in ("SystemFact", "SystemChart", "TraceSummary", "FoundEngine", "AdviceOut", "PlanResultOut"):
+        assert set(schemas[name]["required"]) == schemas[name]["properties"].keys(), name
+
+
 def test_operation_ids_are_unique():
     ids = [operation["operationId"] for _, operation in OPERATIONS]
     assert len(ids) == len(set(ids))

@@ -32,5 +32,5 @@ def test_every_type_of_bodies_and_answers_has_a_unique_name():
         for model, mode in read + sent:
             for name, meaning in model.model_json_schema(mode=mode).get("$defs", {}).items():
                 meanings[name].add(json.dumps(meaning, sort_keys=True))
-    assert {"Fact", "Results"} <= meanings.keys()
+    assert {"Fact", "ExperimentResults"} <= meanings.keys()
     assert [name for name, several in meanings.items() if len(several) > 1] == []

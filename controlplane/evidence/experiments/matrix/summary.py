@@ -16,7 +16,7 @@ from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.output.effects import shown
 from controlplane.evidence.experiments.results.statistics import comparison, verdicts
 from controlplane.evidence.experiments.results.summarize import CLASSES, levels
-from controlplane.evidence.experiments.results.types import Overall, Results
+from controlplane.evidence.experiments.results.types import ExperimentResults, Overall
 from fleet.jobs import CANCELLED, DONE, ENDED, FAILED, QUEUED, RUNNING
 
 
@@ -28,7 +28,7 @@ class CellSummary(msgspec.Struct, frozen=True):
     schema: int = 0  # schema of the results; 0 in rows of an older version
 
 
-def of_results(results: Results) -> CellSummary:
+def of_results(results: ExperimentResults) -> CellSummary:
     values: dict[str, dict[str, dict[str, int | float | None]]] = {}
     for request_class in CLASSES:
         for (arm, metric), level in levels(results, request_class).items():

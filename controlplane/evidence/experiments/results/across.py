@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from controlplane.evidence.experiments import provenance
 from controlplane.evidence.experiments.models import Experiment, Run
 from controlplane.evidence.experiments.results.assemble import make
-from controlplane.evidence.experiments.results.types import Results
+from controlplane.evidence.experiments.results.types import ExperimentResults
 from fleet.jobs import DONE, ENDED
 from router.contract.values.problem import invalid
 
@@ -50,7 +50,7 @@ def _load(experiment: Experiment) -> tuple[str, float, float, str] | None:
     return record.trace.sha256, played.duration_s, played.load_factor, played.pacing
 
 
-def compared(arms: Sequence[tuple[Experiment, str]]) -> tuple[Experiment, Results]:
+def compared(arms: Sequence[tuple[Experiment, str]]) -> tuple[Experiment, ExperimentResults]:
     """Return (an unsaved experiment with these arms, its results)."""
     first = arms[0][0]
     whole = Experiment(name="Comparison", status=DONE, mode=first.mode, time_scale=first.time_scale, slo=first.slo)

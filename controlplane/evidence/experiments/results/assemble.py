@@ -30,8 +30,8 @@ from controlplane.evidence.experiments.results.types import (
     DifferingSettings,
     EngineModelFacts,
     ExpectationRow,
+    ExperimentResults,
     Overall,
-    Results,
     RunResults,
     WholeRunResults,
 )
@@ -140,7 +140,7 @@ def of_arm(
     return round(output_tokens_per_s / found.gpus, 3), None if dollars is None else round(dollars, 4)
 
 
-def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) -> Results:
+def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) -> ExperimentResults:
     """Return the results of every arm, with differences once the experiment has ended; cached until a run changes.
     `beat` is called every second or two, and may raise an exception to stop the computation."""
     runs = list(experiment.runs.all())
@@ -148,7 +148,7 @@ def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) 
     path = path_of(experiment)
     before = read(path)
     if before and before.signature == signature:
-        return cast(Results, before.results)
+        return cast(ExperimentResults, before.results)
     made = make(experiment, runs, beat)
     if before and before.signature[1:] == signature[1:]:
         made = with_kept_numbers(made, before)
@@ -166,7 +166,7 @@ def _file(run: Run) -> RunFile:
     return RunFile(run.arm, run.seed, path, size, tuple(run.measured.instances or ()))
 
 
-def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] = lambda: None) -> Results:
+def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] = lambda: None) -> ExperimentResults:
     slo, settled = experiment.slo, experiment.settled_arms
     files = [_file(run) for run in runs]
     found = _figures([arm.name for arm in settled], files, slo)

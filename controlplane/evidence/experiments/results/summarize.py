@@ -8,7 +8,7 @@ from typing import cast
 from controlplane.evidence.experiments.results.metrics import METRICS, ClassRequests, known, rounded_quantile
 from controlplane.evidence.experiments.results.records import NO_SLO, Record, Slo, seconds
 from controlplane.evidence.experiments.results.statistics import stats
-from controlplane.evidence.experiments.results.types import ClassResults, Ecdf, Results, WholeRunResults
+from controlplane.evidence.experiments.results.types import ClassResults, Ecdf, ExperimentResults, WholeRunResults
 
 CLASSES = ("all", "warm", "medium", "heavy")
 
@@ -80,7 +80,7 @@ def value_of(arm: WholeRunResults, request_class: str, metric: str) -> float | N
     return cast(float | None, arm.get(metric))
 
 
-def levels(results: Results, request_class: str) -> dict[tuple[str, str], float | None]:
+def levels(results: ExperimentResults, request_class: str) -> dict[tuple[str, str], float | None]:
     """Return (arm, metric) → the value over the compared requests, infinite if a quantile is among unanswered ones. For
     a metric that is not compared, all requests of the arm count."""
     known = {

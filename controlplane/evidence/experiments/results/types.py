@@ -179,7 +179,7 @@ class ExperimentHead(TypedDict):
     cause: str
 
 
-class Results(TypedDict):
+class ExperimentResults(TypedDict):
     """Results in the form in which the page shows them."""
 
     schema: int

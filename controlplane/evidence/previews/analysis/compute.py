@@ -13,7 +13,7 @@ from statistics import median
 from controlplane.evidence.experiments.results.statistics.stats import LOW_N
 from controlplane.evidence.previews.analysis import canary
 from controlplane.evidence.previews.analysis.effect import effect_of, paired
-from controlplane.evidence.previews.analysis.types import Deviation, Effect
+from controlplane.evidence.previews.analysis.types import Deviation, DraftEffect
 from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.types import BadTrace, LoadedTrace, MeasuredLatency, TraceRequest
 from controlplane.evidence.twin.plays import lanes
@@ -79,12 +79,12 @@ class PreviewInputs:
 
 @dataclass(frozen=True, slots=True)
 class FirstAnswer:
-    effect: Effect
+    effect: DraftEffect
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    effect: Effect
+    effect: DraftEffect
     deviation: Deviation | None
     versions: tuple[Version, ...]  # see deviation.Compared
     not_modelled: tuple[str, ...]  # features that the twin lacks, and load outside its calibration
@@ -188,7 +188,11 @@ def from_the_start(requests: Sequence[TraceRequest]) -> tuple[TraceRequest, ...]
 
 
 def _computed(
-    job: PreviewInputs, effect: Effect, live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], split: TwinOutcome
+    job: PreviewInputs,
+    effect: DraftEffect,
+    live: Sequence[TwinOutcome],
+    draft: Sequence[TwinOutcome],
+    split: TwinOutcome,
 ) -> Computed:
     measured = compared(job.traces[0][1].requests, live[0].requests, job.pool, job.version)
     return Computed(

@@ -15,7 +15,7 @@ from controlplane.evidence.previews.analysis.types import (
     ChangedDecisions,
     ClassEffect,
     DecisionCount,
-    Effect,
+    DraftEffect,
     InstanceRequests,
     MetricEffect,
     ValuePair,
@@ -27,7 +27,7 @@ NORMAL_95 = NormalDist().inv_cdf(0.975)
 Pair = tuple[Simulated, Simulated]  # the same request under the live version and under the draft
 
 
-def effect_of(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], instances: Sequence[str]) -> Effect:
+def effect_of(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], instances: Sequence[str]) -> DraftEffect:
     """Return the effect. `live` and `draft` have an outcome for each seed; in live's outcomes, the draft is the shadow.
     Canary and saving are added later."""
     pairs = paired(live, draft)

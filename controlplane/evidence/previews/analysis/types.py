@@ -78,7 +78,7 @@ class Bounds(TypedDict):
     high: float
 
 
-class Effect(TypedDict):
+class DraftEffect(TypedDict):
     """The effect of a draft; fields that are missing in previews of earlier versions are null."""
 
     changed: ChangedDecisions
@@ -162,7 +162,7 @@ class PreviewView(PolicyJobView):
     twin: PreviewTwin
     trust: Annotated[list[Caution], Description("Cautions; empty: none")]
     first_result: Annotated[
-        Effect | None,
+        DraftEffect | None,
         Description("Result of the first requests, later of all; until the preview is done, failed or was cancelled"),
     ]
-    result: Annotated[Effect | None, Description("null until it is done")]
+    result: Annotated[DraftEffect | None, Description("null until it is done")]

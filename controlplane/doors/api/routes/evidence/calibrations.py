@@ -8,6 +8,7 @@ from django.utils import timezone
 from ninja import Field, Router, Schema, Status
 from pydantic import BeforeValidator
 
+from controlplane.common.description import ALWAYS_SENT
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.etags import found
@@ -47,6 +48,8 @@ class PointOut(Schema):
 
 class HeldOutOut(Schema):
     """Errors on requests that the fit did not see; null if too few were measured."""
+
+    model_config = ALWAYS_SENT
 
     n: int
     ttft: float | None = Field(description="Mean of |modelled / measured - 1| over the requests")

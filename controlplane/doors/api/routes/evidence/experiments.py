@@ -21,7 +21,7 @@ from controlplane.evidence.experiments.results import across
 from controlplane.evidence.experiments.results.assemble import results_of
 from controlplane.evidence.experiments.results.kv import RunGpus, RunUse, gpu_use_of, kv_of
 from controlplane.evidence.experiments.results.output import exports
-from controlplane.evidence.experiments.results.types import JobStatus, Overall, Results
+from controlplane.evidence.experiments.results.types import ExperimentResults, JobStatus, Overall
 from controlplane.evidence.experiments.start.body import SEED_MAX, ExperimentIn
 from controlplane.people.audit.services import actor_of
 from fleet.jobs import ENDED
@@ -126,7 +126,7 @@ def get_experiment(request: HttpRequest, response: HttpResponse, number: Number)
     return etags.of(response, selectors.experiment(number))
 
 
-@router.get("/{number}/results", response=Results, auth=needs("experiments:read"))
+@router.get("/{number}/results", response=ExperimentResults, auth=needs("experiments:read"))
 def get_results(request: HttpRequest, number: Number, format: Literal["json", "csv", "parquet"] = "json") -> Any:
     """Results per arm and class, differences, ECDFs; ?format=csv or parquet for a row per request"""
     experiment = selectors.experiment(number)

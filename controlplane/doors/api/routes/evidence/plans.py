@@ -9,6 +9,7 @@ from django.utils import timezone
 from ninja import Field, Router, Schema, Status
 from ninja.params.functions import Query
 
+from controlplane.common.description import ALWAYS_SENT
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.etags import page
@@ -34,6 +35,8 @@ class WithinOut(Schema):
 
 
 class PlanRowOut(Schema):
+    model_config = ALWAYS_SENT
+
     dollars_per_hour: float
     gpus: int
     replicas: int
@@ -50,6 +53,8 @@ class PlanRowOut(Schema):
 
 class PlanResultOut(Schema):
     """The result, as `weir plan --json` writes it."""
+
+    model_config = ALWAYS_SENT
 
     simulated: bool
     fingerprint: str = Field(description="Hash of the inputs; equal inputs give equal answers")

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from ninja import Field, Schema
 
+from controlplane.common.description import ALWAYS_SENT
 from controlplane.doors.api.etags import Etag
 from controlplane.doors.api.unread import Body
 from controlplane.pages.fleet_ops.rows import SourceView
@@ -65,6 +66,8 @@ class FleetOut(Schema):
 
 
 class AdviceOut(Schema):
+    model_config = ALWAYS_SENT
+
     at: float
     mode: Literal["advisory", "automatic"]
     replicas: int

@@ -67,11 +67,11 @@ class KeyChange(Body):
     expires_at: datetime | None = Field(None, description="null: never")
 
 
-class Required(Body):
+class RequiredPools(Body):
     pools: list[str] = Field(max_length=1000, description='Pools that require a key; "*" for every pool')
 
 
-class RequiredOut(Required, Versioned):
+class RequiredOut(RequiredPools, Versioned):
     pass
 
 
@@ -102,7 +102,7 @@ def required_keys(request: HttpRequest, response: HttpResponse) -> Any:
 
 
 @router.put("/required", response=RequiredOut, openapi_extra=IF_MATCH, auth=needs("keys:write"))
-def require_keys(request: HttpRequest, response: HttpResponse, payload: Required) -> Any:
+def require_keys(request: HttpRequest, response: HttpResponse, payload: RequiredPools) -> Any:
     """Set which pools require a key"""
     services.require_keys(payload.pools, actor_of(request), if_match=etags.if_match(request))
     return _required(response)

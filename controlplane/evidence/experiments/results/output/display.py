@@ -17,7 +17,7 @@ from controlplane.evidence.experiments.results.output.effects import (
 )
 from controlplane.evidence.experiments.results.output.report import compared_n
 from controlplane.evidence.experiments.results.summarize import levels, value_of
-from controlplane.evidence.experiments.results.types import DifferenceRow, Results
+from controlplane.evidence.experiments.results.types import DifferenceRow, ExperimentResults
 from controlplane.traffic.policies.drafts.editor import BARE
 from fleet.kinds import KINDS
 from fleet.kinds.options.option import options_of
@@ -34,7 +34,7 @@ MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
 SIGNS = ("●", "■", "◆", "▲", "✚", "★")  # markers by arm
 
 
-def comparison_rows(results: Results, request_class: str, baseline: str) -> list[ResultRow]:
+def comparison_rows(results: ExperimentResults, request_class: str, baseline: str) -> list[ResultRow]:
     """Return a row for each metric of the class, with a cell for each arm."""
     against = {
         (row["arm"], row["metric"]): row
@@ -53,7 +53,7 @@ def comparison_rows(results: Results, request_class: str, baseline: str) -> list
     ]
 
 
-def _is_known(metric: Metric, results: Results, request_class: str) -> bool:
+def _is_known(metric: Metric, results: ExperimentResults, request_class: str) -> bool:
     return not metric.optional or any(value_of(arm, request_class, metric.key) is not None for arm in results["arms"])
 
 
@@ -70,7 +70,7 @@ def _cell(
     return replace(made, n=compared_n(row), effect=effect_row(metric, (row["reference"], value), row, row["n"]))
 
 
-def class_counts(results: Results) -> list[tuple[str, int]]:
+def class_counts(results: ExperimentResults) -> list[tuple[str, int]]:
     """Return (class, number of requests) for each class, from the arm with the most."""
     return [
         (name, int(max((arm["classes"][name]["n"] or 0 for arm in results["arms"]), default=0)))

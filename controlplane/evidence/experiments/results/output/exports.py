@@ -15,7 +15,7 @@ from controlplane.evidence.experiments.results.output import forest, near, repor
 from controlplane.evidence.experiments.results.output.effects import arm_title
 from controlplane.evidence.experiments.results.output.near import FORMS
 from controlplane.evidence.experiments.results.summarize import levels
-from controlplane.evidence.experiments.results.types import Results
+from controlplane.evidence.experiments.results.types import ExperimentResults
 
 
 def about(experiment: Experiment) -> dict[str, str]:
@@ -56,7 +56,7 @@ def report_files_of(experiment: Experiment, baseline: str) -> bytes:
     return packed.getvalue()
 
 
-def _pictures(results: Results, baseline: str) -> list[tuple[str, str, str]]:
+def _pictures(results: ExperimentResults, baseline: str) -> list[tuple[str, str, str]]:
     """Return (file name, title, SVG) of each class with differences."""
     found = []
     for request_class in results["classes"]:

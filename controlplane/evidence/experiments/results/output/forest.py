@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from controlplane.evidence.experiments.results.metrics import MAIN, METRICS
 from controlplane.evidence.experiments.results.output.effects import arm_title, signed
-from controlplane.evidence.experiments.results.types import DifferenceRow, Interval, Results
+from controlplane.evidence.experiments.results.types import DifferenceRow, ExperimentResults, Interval
 
 ROW, TOP = 24, 34  # row and header height, px
 LEAST, MOST = -1.0, 3.0  # limits of the axis; a larger difference ends in an arrow
@@ -51,7 +51,7 @@ class ForestRow:
     margins: tuple[float, ...]  # limits of expectations
 
 
-def lines_of(results: Results, request_class: str, baseline: str) -> list[ForestRow]:
+def lines_of(results: ExperimentResults, request_class: str, baseline: str) -> list[ForestRow]:
     """Return the rows that have a relative difference, metric by metric."""
     rows = _main_rows(results, request_class, baseline)
     found = {(row["metric"], row["arm"]): row for row in rows if row["reference"]}
@@ -69,7 +69,7 @@ def lines_of(results: Results, request_class: str, baseline: str) -> list[Forest
     ]
 
 
-def _main_rows(results: Results, request_class: str, baseline: str) -> list[DifferenceRow]:
+def _main_rows(results: ExperimentResults, request_class: str, baseline: str) -> list[DifferenceRow]:
     return [
         row
         for row in results["differences"]
@@ -106,7 +106,7 @@ def _known(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def sentences(results: Results, request_class: str, baseline: str) -> list[str]:
+def sentences(results: ExperimentResults, request_class: str, baseline: str) -> list[str]:
     """Describe the plot's content in a sentence for each arm."""
     found: dict[str, dict[str, list[str]]] = {}
     for row in _main_rows(results, request_class, baseline):

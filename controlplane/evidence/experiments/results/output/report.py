@@ -8,13 +8,13 @@ from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.output.effects import arm_title, effect_row, shown
 from controlplane.evidence.experiments.results.records import COLUMNS, Record
 from controlplane.evidence.experiments.results.summarize import levels
-from controlplane.evidence.experiments.results.types import DifferenceRow, ExpectationRow, Results
+from controlplane.evidence.experiments.results.types import DifferenceRow, ExpectationRow, ExperimentResults
 from controlplane.evidence.twin.expected_error import described
 
 REPORTED = ("n", "ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms", "tpot_p50_ms", "e2e_p50_ms", "e2e_p90_ms", "hit_ratio")
 
 
-def markdown(results: Results, about: Mapping[str, str], baseline: str, pictures: Sequence[str] = ()) -> str:
+def markdown(results: ExperimentResults, about: Mapping[str, str], baseline: str, pictures: Sequence[str] = ()) -> str:
     """Write the comparison as one document. `about` has the lines at its top, title → text; `pictures` are links to
     pictures."""
     lines = [f"# {_escape(results['experiment']['name'])}", ""]
@@ -33,7 +33,7 @@ def markdown(results: Results, about: Mapping[str, str], baseline: str, pictures
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _differing(results: Results) -> list[str]:
+def _differing(results: ExperimentResults) -> list[str]:
     """Describe the arms' changes to the policy and to the fleet."""
     lines = []
     differing = results["differing"]
@@ -47,7 +47,7 @@ def _differing(results: Results) -> list[str]:
     return lines
 
 
-def _class_table(results: Results, request_class: str) -> list[str]:
+def _class_table(results: ExperimentResults, request_class: str) -> list[str]:
     metrics = [METRICS[key] for key in REPORTED]
     lines = [f"## Class {request_class}", "", "| arm | " + " | ".join(m.title for m in metrics) + " |"]
     lines.append("|---" * (len(metrics) + 1) + "|")
@@ -61,7 +61,7 @@ def _class_table(results: Results, request_class: str) -> list[str]:
     return [*lines, ""]
 
 
-def _differences(results: Results, baseline: str) -> list[str]:
+def _differences(results: ExperimentResults, baseline: str) -> list[str]:
     rows = [row for row in results["differences"] if row["baseline"] == baseline]
     if not rows:
         return []
@@ -100,7 +100,7 @@ COMPARISONS_NOTE = (
 )
 
 
-def _expectations(results: Results) -> list[str]:
+def _expectations(results: ExperimentResults) -> list[str]:
     lines = _bullets("Expectations", map(sentence, results["expectations"]))
     return [f"**Verdict: {results['verdict']}**", "", *lines] if lines else []
 
@@ -157,7 +157,7 @@ def requests_csv(mode: str, runs: Iterable[tuple[str, int, Sequence[Record]]]) -
     return csv_text(("arm", "seed", "mode", *COLUMNS), rows, exact=True)
 
 
-def junit(results: Results) -> str:
+def junit(results: ExperimentResults) -> str:
     """Write a test case for each run and for each expectation. An inconclusive expectation counts as skipped, because
     it has neither passed nor failed."""
     suite = Element("testsuite", name=_xml_text(results["experiment"]["name"]))
@@ -180,7 +180,7 @@ def junit(results: Results) -> str:
 JUNIT = {"fail": "failure", "inconclusive": "skipped"}
 
 
-def _properties(suite: Element, results: Results) -> None:
+def _properties(suite: Element, results: ExperimentResults) -> None:
     """Add the mode, and for a simulation its engine model."""
     named = [("mode", results["mode"]), ("verdict", results["verdict"])]
     if (twin := results["twin"]) is not None:
