@@ -99,7 +99,7 @@ def redis_server() -> DoctorFinding:
 
 
 def control_workers() -> DoctorFinding:
-    """Report who leads, who stands by, and which steps are late."""
+    """Report which worker leads, which stand by, and which steps are late."""
     try:
         there, steps, held = reports.workers(), reports.read(connect()), lead()
     except (redis.RedisError, DatabaseError):
@@ -168,7 +168,7 @@ def kubernetes() -> list[DoctorFinding]:
 
 
 def operators() -> DoctorFinding:
-    """Report what an operator can do on this host by a fleet document."""
+    """Report what an operator can do on this host with a fleet document."""
     unset = [
         f"WEIR_ALLOWED_{name.upper()}" for name, listed in asdict(allow_lists.configured()).items() if listed is None
     ]
@@ -199,7 +199,7 @@ def engines() -> list[DoctorFinding]:
 
 
 def without_exact_index(pools: Iterable[PoolSpec]) -> list[DoctorFinding]:
-    """Find adopted engines without the flag that an exact index needs, in pools that name a tokenizer."""
+    """Find adopted engines without the option that an exact index needs, in pools that name a tokenizer."""
     found = []
     for pool in pools:
         if pool.kind == EXTERNAL.name and pool.engine.get("tokenizer"):
@@ -212,8 +212,8 @@ def without_exact_index(pools: Iterable[PoolSpec]) -> list[DoctorFinding]:
 
 
 def unconfirmed() -> list[DoctorFinding]:
-    """Find engines whose answers do not report what was cached. vLLM does not say whether it will, so routers learn
-    it from the first answers."""
+    """Find engines whose answers do not report cached tokens. vLLM does not announce whether it reports them, so
+    routers learn it from the first answers."""
     named = {
         ranks.instance_of(endpoint)
         for router in live_statuses().values()
@@ -232,7 +232,7 @@ def _lacks(pool: str, flags: str, urls: Sequence[str]) -> DoctorFinding:
 
 
 def disks_without_master(pools: Iterable[PoolSpec]) -> list[DoctorFinding]:
-    """Find Mooncake store disks that stay empty, as their master offers no SSD tier to the clients."""
+    """Find disks of Mooncake stores that stay empty because their master offers no SSD tier to the clients."""
     named = {pool.name: pool for pool in pools}
     return [
         DoctorFinding(

@@ -57,8 +57,8 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer while Django handles the exception: a database that is gone, locked or read-only is a known condition,
-    not a crash."""
+    """Answer while Django handles the exception: an unreachable, locked or read-only database is a known condition, not
+    a crash."""
     error = sys.exc_info()[1]
     if trouble := trouble_of(error):
         return unavailable(request, trouble)
@@ -75,7 +75,7 @@ def unavailable(request: HttpRequest, trouble: str) -> HttpResponse:
     return _standalone("errors/read_only.html" if trouble == READ_ONLY else "errors/503.html", request, 503)
 
 
-# Computations that were not carried out: status, title and advice of the page
+# Computations that were not carried out: status, title and advice of their page
 UNCOMPUTED: Mapping[type[Exception], tuple[int, str, str]] = {
     Busy: (429, "Too much is being computed", ""),
     NotComputed: (

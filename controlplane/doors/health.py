@@ -10,7 +10,7 @@ from fleet.redis import connect
 
 
 def database_reason() -> str:
-    """Return what is wrong; empty if the database answers."""
+    """Return the trouble; empty if the database answers."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -29,8 +29,8 @@ def redis_reason() -> str:
 
 @login_not_required
 def healthz(request: HttpRequest) -> JsonResponse:
-    """Answer 200 if all is well or only Redis is unreachable (pages still work), 503 without the database.
-    Everybody gets the status; callers with the required role also get the reasons.
+    """Answer 200 if all is well or only Redis is unreachable (pages still work), 503 without the database. Everyone
+    gets the status; callers with the required role also get the reasons.
     """
     database, live = database_reason(), redis_reason()
     answer: dict[str, object] = {"status": "degraded" if database or live else "ok"}

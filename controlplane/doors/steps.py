@@ -1,4 +1,4 @@
-"""The steps of the control plane: how often each is taken, and in which lane (controlplane/base/schedule)."""
+"""The steps of the control plane: their intervals, and their lanes (controlplane/base/schedule)."""
 
 import functools
 import time
@@ -43,8 +43,8 @@ def sources() -> Sources:
 
 
 def discover() -> None:
-    """Discover engines and plan changes immediately: with two plans, as the first creates an instance and the second
-    starts it."""
+    """Discover engines and plan changes immediately; plan twice, because the first plan creates an instance and the
+    second starts it."""
     if discover_step(sources(), timezone.now()):
         reconcile()
         reconcile()
@@ -91,7 +91,7 @@ def build_frame() -> None:
 
 def clean_up_api() -> None:
     """Delete expired idempotent answers and sessions."""
-    # Imported here, as it loads the API framework, which a worker needs only once an hour.
+    # Imported here, because it loads the API framework, which a worker needs only once an hour.
     from controlplane.doors.api.idempotency import forget_old
 
     forget_old()
@@ -110,7 +110,7 @@ STEPS = {
     "fleet.adapters": Step(place_adapters, 1.0, "adapters", "loading and unloading adapters"),
     "fleet.wake": Step(wake, 1.0, "autoscaling", "waking pools without instances"),
     "fleet.autoscale": Step(lambda: scale_step(timezone.now()), 5.0, "autoscaling", "autoscaling"),
-    # Redis gives each second to one builder, so pages stay live even while no worker leads.
+    # Redis assigns each second to one builder, so that pages stay live even while no worker leads.
     "dashboard.frame": Step(build_frame, 1.0, "frames", "the figures of Live", by_leader=False),
     "deliveries.judge": Step(judge.step, 5.0, "deliveries", "judging deliveries"),
     "deliveries.report": Step(lambda: delivery_lines.report(timezone.now()), 2.0, "reports", "deliveries on Live"),

@@ -231,8 +231,8 @@ MEMORY_USED = 0.9  # share of device memory: vLLM's gpu_memory_utilization
 # of vLLM 0.15 to 0.19 on H100 (accuracy report of llm-d-planner; 1,024 sequences, steps of 8,192 tokens); for several
 # GPUs also its older constants, and logs of 0.24; CUDA graphs and experts: vLLM 0.20.1 on an H200
 # (docs/findings/gpu.md). docs/findings/tables/kv.csv has the rows.
-VOCABULARY = 151_936  # of models whose vocabulary is unknown
-SEQUENCES, STEP_TOKENS = 256, 8192  # of engines that say nothing else
+VOCABULARY = 151_936  # tokens, for models whose vocabulary is unknown
+SEQUENCES, STEP_TOKENS = 256, 8192  # for engines that state nothing else
 FORWARD_BYTES_PER_TOKEN = 1e5
 SAMPLER_BYTES = 0.2e9  # buffers beside the logits
 EXPERTS_BYTES = 0.8e9  # workspace of a mixture of experts

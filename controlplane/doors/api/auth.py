@@ -43,7 +43,7 @@ def principal_by_token(header: str) -> Principal | None:
     allowed = ROLE_SCOPES.get(role_of(row.user), frozenset())
     owner = row.user.get_username()
     scopes = frozenset(row.scopes) & allowed
-    # A long name is cut, but never the owner's, as jobs take turns by owner (fleet/jobs).
+    # A long name is truncated, but never its owner's part, because jobs take turns by owner (fleet/jobs).
     name = f"{row.name[: NAME_MAX - len(owner) - 3]} ({owner})"
     return Principal("token", name, role_of(row.user), scopes, row.user.pk, owner, token_id=row.pk)
 

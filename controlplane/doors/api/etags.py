@@ -35,13 +35,13 @@ def put(response: HttpResponse, etag: str) -> None:
 
 
 def of(response: HttpResponse, row: M) -> M:
-    """Return the row after setting its ETag on the answer."""
+    """Return the row, after setting its ETag on the answer."""
     put(response, getattr(row, "etag", None) or as_seen.etag(row))
     return row
 
 
 class Etag(Schema):
-    """An object with an ETag that If-Match takes."""
+    """An object whose ETag If-Match accepts."""
 
     etag: str = Field(description="Send as If-Match to change it")
 

@@ -63,8 +63,8 @@ class WeirApi(NinjaAPI):
 
     @functools.cached_property
     def _described(self) -> Any:
-        """Return the document; built once, as it takes most of a second of CPU time, and unauthenticated clients may
-        request it."""
+        """Return the document. It is built once, because it takes most of a second of CPU time and unauthenticated
+        clients may request it."""
         schema = super().get_openapi_schema()
         scopes, tables = self._scopes(), self._tables()
         for methods in schema["paths"].values():
@@ -84,7 +84,7 @@ class WeirApi(NinjaAPI):
         return {self.get_openapi_operation_id(operation) for operation in operations if table_of(operation) is not None}
 
     def _scopes(self) -> dict[str, list[str]]:
-        """Return the scopes of each operation, as ninja leaves them empty."""
+        """Return the scopes of each operation, which ninja leaves empty."""
         views = [view for _, router in self._routers for view in router.path_operations.values()]
         return {
             self.get_openapi_operation_id(operation): list(auth.scopes)
@@ -151,7 +151,7 @@ def from_crash(error: Exception) -> ApiProblem:
 
 
 def from_redis(error: RedisError) -> ApiProblem:
-    """Answer 503 if Redis is unreachable or read-only; other errors, as of a wrong type, are crashes."""
+    """Answer 503 if Redis is unreachable or read-only; other errors, such as a wrong type, are crashes."""
     if isinstance(error, NoConnection | NoAnswerInTime | ReadOnlyError):
         return ApiProblem(503, detail=f"Redis does not answer: {error}")
     return from_crash(error)
@@ -188,7 +188,7 @@ def from_fleet_changed(error: FleetChanged) -> ApiProblem:
 
 
 def from_rules(error: policy_errors.RulesForbid) -> ApiProblem:
-    """Return 403 if the rules forbid the change, 409 if something else is in the way."""
+    """Return 403 if the rules forbid the change, 409 if something else prevents it."""
     in_the_way = [each for each in error.refusals if isinstance(each, policy_errors.Conflict)]
     status = 409 if len(in_the_way) == len(error.refusals) else 403
     current = next((each.current for each in in_the_way), "")

@@ -27,7 +27,7 @@ Run = Callable[..., HttpResponseBase]
 
 
 def once(run: Run) -> Run:
-    """Wrap `Operation.run` of a POST that has the header. A caller who may not call the operation gets no stored
+    """Wrap `Operation.run` of a POST that has the header. A caller without permission for the operation gets no stored
     answer either."""
     operation: Operation = inspect.unwrap(run).__self__
     if "POST" not in operation.methods:
@@ -99,7 +99,7 @@ def _claim(owner: str, key: str, sha256: str) -> IdempotentAnswer | None:
 
 
 def _keep(claim: IdempotentAnswer, answer: HttpResponseBase) -> None:
-    """Keep the answer, unless it may differ a moment later (not allowed, failed); in that case the key may be used
+    """Store the answer, unless it may differ a moment later (not allowed, failed); in that case the key can be used
     again."""
     if answer.status_code in (401, 403, 429) or answer.status_code >= 500 or not isinstance(answer, HttpResponse):
         claim.delete()
@@ -108,14 +108,14 @@ def _keep(claim: IdempotentAnswer, answer: HttpResponseBase) -> None:
     if "no-store" not in answer.headers.get("Cache-Control", ""):  # Secrets are not stored.
         claim.headers = {name: answer.headers[name] for name in HEADERS if name in answer.headers}
         claim.body = answer.content.decode()
-    # `save` is not used: a claim without an answer for GIVEN_UP may belong to another request by now, although this one
-    # has succeeded.
+    # `save` is not used: after GIVEN_UP, a claim without an answer may belong to another request, although this one has
+    # succeeded.
     values = {"status": claim.status, "headers": claim.headers, "body": claim.body}
     IdempotentAnswer.objects.filter(pk=claim.pk).update(**values)
 
 
 def _replay(request: HttpRequest, kept: IdempotentAnswer | None, sha256: str) -> HttpResponse:
-    if kept is None:  # deleted between the claim and this check, as its request failed
+    if kept is None:  # deleted between the claim and this check, because its request failed
         return response(
             request, ApiProblem(409, detail="the first request with this key has just failed; send it again")
         )

@@ -44,7 +44,7 @@ _FORMATS = {"csv": CSV, "parquet": PARQUET}  # media type by the value of `?form
 
 
 def answers(*kinds: str) -> dict[str, Any]:
-    """Return the `openapi_extra` of an operation whose successful answer may be something other than JSON."""
+    """Return the `openapi_extra` of an operation whose successful answer may have other types than JSON."""
     return {"responses": {200: {"content": {kind: {"schema": {"type": "string"}} for kind in kinds}}}}
 
 

@@ -1,4 +1,4 @@
-"""Errors of the API, all of them RFC 9457 problem+json."""
+"""Errors of the API, all in the form of RFC 9457 problem+json."""
 
 import json
 from collections.abc import Sequence
@@ -105,7 +105,7 @@ def response(request: HttpRequest, problem: ApiProblem) -> HttpResponse:
 
 
 def raw(path: str, problem: ApiProblem) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Return status, headers and body of the answer to a request that Django does not see."""
+    """Return status, headers and body of the answer to a request that bypasses Django."""
     request = HttpRequest()
     request.path = path
     answer = response(request, problem)

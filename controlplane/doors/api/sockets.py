@@ -24,8 +24,8 @@ principal_of_header = database_sync_to_async(principal_by_token)
 
 
 async def refuse(scope: WebSocketScope, send: ASGISendCallable, problem: ApiProblem) -> None:
-    """Refuse a handshake without opening a WebSocket, so that none has to be closed by a client that may never
-    answer."""
+    """Refuse a handshake without opening a WebSocket; otherwise the socket would have to be closed by a client that may
+    never answer."""
     if "websocket.http.response" not in (scope.get("extensions") or {}):
         await send({"type": "websocket.close", "code": 4000 + problem.status % 1000, "reason": problem.detail})
         return
@@ -54,7 +54,7 @@ class OwnOrigins:
 
 def is_own(origin: str, host: str) -> bool:
     """Return whether an origin is the requested host and port, or an allowed host over HTTPS behind a proxy with
-    another name. Nobody needs such a proxy to reach this host by its loopback name, whose ports other users share."""
+    another name. Such a proxy is not needed for this host's loopback name, whose ports other users share."""
     try:
         parts = urlsplit(origin)
         asked = urlsplit(f"{parts.scheme}://{host}")
@@ -71,7 +71,8 @@ def is_own(origin: str, host: str) -> bool:
 
 
 class LiveHandshake:
-    """Refuses handshakes of callers who may not view live data, and handshakes for a range that is not offered."""
+    """Refuses handshakes of callers without permission to view live data, and handshakes for a range that is not
+    offered."""
 
     def __init__(self, app: Application) -> None:
         self.app = app
@@ -122,7 +123,8 @@ class Handshake:
         headers = dict(scope["headers"])
         header = headers.get(b"authorization")
         if header is None and settings.SESSION_COOKIE_NAME.encode() not in headers.get(b"cookie", b""):
-            await refuse(scope, send, unauthenticated())  # at once, as a thread for each of a thousand takes seconds
+            # At once, because one thread for each of a thousand handshakes takes seconds
+            await refuse(scope, send, unauthenticated())
             return
         if header is None:
             await self.by_session(scope, receive, send)

@@ -24,7 +24,7 @@ Columns = Mapping[str, type]  # int, float, bool or str by column
 
 
 def tabled(run: Run) -> Run:
-    """Wrap `Operation.run` of an operation that answers a list."""
+    """Wrap `Operation.run` of an operation that answers with a list."""
     operation: Operation = inspect.unwrap(run).__self__
     found = table_of(operation)
     if found is None:

@@ -57,7 +57,7 @@ class StrictJson(Parser):
         if kind != "application/json" and not kind.endswith("+json"):
             raise ApiProblem(415, detail=f"send application/json, not {kind or 'a body without Content-Type'}")
         value = loads(request.body)
-        return {} if value is None else value  # some clients send null where they have nothing to say
+        return {} if value is None else value  # some clients send null instead of an empty body
 
 
 class Body(Schema):
@@ -105,7 +105,7 @@ def _check_query(request: HttpRequest, names: list[str]) -> None:
 
 
 def _check_no_body(request: HttpRequest) -> None:
-    """Refuse a body. An empty object or form is accepted, as some clients send one with each POST."""
+    """Refuse a body. An empty object or form is accepted, because some clients send one with each POST."""
     sent = _sent(request)
     if sent not in (None, {}):
         raise ApiProblem(422, detail="this operation takes no body", errors=[Problem("", sent, "send none")])

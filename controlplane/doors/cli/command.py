@@ -20,7 +20,7 @@ on this host:
 
 
 def main() -> None:
-    """Pass the arguments on to the program that they name; without a name, to the pipeline commands' parser."""
+    """Pass the arguments on to the program that they name; without a name, to the parser of the pipeline commands."""
     words = sys.argv[1:]
     if words[:1] == ["router"]:
         sys.argv[1:] = words[1:]
@@ -52,7 +52,7 @@ def manage() -> None:
     try:
         _manage()
     except KeyboardInterrupt:
-        sys.exit(130)  # Ctrl-C, also while modules are imported
+        sys.exit(130)  # Ctrl-C, even while modules are being imported
 
 
 def _manage() -> None:
@@ -62,12 +62,12 @@ def _manage() -> None:
 
     try:
         if sys.argv[1:2] == ["up"]:
-            # Without Django's set-up, which takes longer than starting the servers; `up` does it meanwhile.
+            # Skips Django's set-up, which takes longer than starting the servers; `up` performs it meanwhile.
             from controlplane.management.commands.up import Command
 
             Command().run_from_argv(sys.argv)
         elif sys.argv[1:2] == ["deliver"] and any(word.partition("=")[0] == "--stop" for word in sys.argv):
-            # Without Django's set-up: this needs only Redis, not a second of imports.
+            # Skips Django's set-up: this command needs only Redis, and imports would take a second.
             from controlplane.traffic.deliveries.stop import main as stop
 
             sys.exit(stop(sys.argv[2:]))

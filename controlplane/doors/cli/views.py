@@ -22,7 +22,7 @@ _SHEBANG = b"#!/usr/bin/env python3\n"
 
 @functools.cache
 def archive() -> bytes:
-    """Return the archive; its bytes never vary, as a pipeline may compare or cache them."""
+    """Return the archive; its bytes never vary, because a pipeline may compare or cache them."""
     written = io.BytesIO(_SHEBANG)
     written.seek(0, io.SEEK_END)
     with zipfile.ZipFile(written, "a", zipfile.ZIP_DEFLATED) as files:

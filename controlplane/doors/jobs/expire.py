@@ -1,5 +1,5 @@
-"""Ends jobs whose worker died, or has them performed again, and sends jobs whose message was lost. fleet/jobs has the
-states of a job."""
+"""Ends or restarts jobs whose worker was lost, and sends jobs whose message was lost. fleet/jobs has the states of a
+job."""
 
 from datetime import datetime
 from functools import partial

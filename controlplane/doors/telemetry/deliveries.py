@@ -17,7 +17,7 @@ from controlplane.traffic.deliveries.states import CLOSED
 from controlplane.traffic.policies.models import Policy
 
 GUARD = ("policy", "pool", "metric", "class")
-COMPARED = (*COMPARISONS, *COUNTS)  # the others concern one arm, or the sizes of both
+COMPARED = (*COMPARISONS, *COUNTS)  # the other metrics concern one arm, or the sizes of both
 BOUNDS = ("lower", "estimate", "upper")
 ARMS = ("candidate", "control")
 
@@ -74,7 +74,7 @@ def _of_looks(rows: list[tuple[Delivery, Look | None]], now: float) -> Iterator[
 
 
 def _look_age_s(row: Delivery, look: Look | None, now: float) -> float:
-    """Return the age of the last look; before the first look, how long the delivery has been in its state."""
+    """Return the age of the last look or, before the first look, the time that the delivery has spent in its state."""
     since = max(row.state_at, look.at) if look else row.state_at
     return max(0.0, now - since.timestamp())
 

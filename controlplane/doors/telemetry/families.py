@@ -1,5 +1,5 @@
-"""Metric families of one dashboard frame, so that pages and metrics agree. Pure. Unknown values are left out instead
-of 0."""
+"""Metric families of one dashboard frame, so that pages and metrics agree. Pure. Unknown values are omitted rather than
+written as 0."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -118,7 +118,7 @@ def _health(frame: Frame) -> Iterator[Metric]:
 
 
 def _summary(name: str, text: str, labels: tuple[str, ...], values: Values) -> Metric:
-    """Return quantiles only, as Prometheus allows the label `quantile` only in this type."""
+    """Return only quantiles, because Prometheus allows the label `quantile` only in this type."""
     family = Metric(name, text, "summary")
     for key, value in values:
         if value is not None:

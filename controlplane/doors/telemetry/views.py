@@ -51,8 +51,8 @@ def of_steps(client: redis.Redis) -> Iterator[Metric]:
 
 
 def _of_scaling(now: float) -> Iterator[Metric]:
-    """Yield metrics for scalers (KEDA, an HPA), of pools with an autoscaler. Unmeasured values are left out instead
-    of 0."""
+    """Yield metrics for scalers (KEDA, an HPA), for pools with an autoscaler. Unmeasured values are omitted rather than
+    written as 0."""
     pools = [pool.name for pool in selectors.pools() if pool.autoscale]
     found = {(name,): advice for name, advice in autoscaler.latest(pools).items()}
     latest = {key: advice.points[-1] for key, advice in found.items() if advice.points}
@@ -99,7 +99,7 @@ def _of_budgets(now: float) -> Metric:
 
 
 def _of_keys() -> Metric:
-    """Return the keys' names by id. Routers label by id only, as anyone can read their metrics."""
+    """Return the keys' names by id. Routers label only by id, because anyone can read their metrics."""
     rows = ApiKey.objects.filter(revoked_at=None).order_by("pk").values_list("pk", "name")
     return gauge("weir_key_info", "1 for each API key", ("key", "name"), [((str(pk), name), 1.0) for pk, name in rows])
 

@@ -9,4 +9,4 @@ ready.py checks whether it serves, supervisor.py runs them all; weir.py prepares
 
 
 class CannotStart(Exception):
-    """Weir cannot be brought up; the message is the line shown to the operator."""
+    """Weir cannot be started; the message is the line shown to the operator."""

@@ -18,7 +18,7 @@ _libc = ctypes.CDLL(None)
 
 
 def _die_with_up() -> None:
-    """Request SIGKILL for the new process when `up` dies. Forks do not inherit this, so engines survive."""
+    """Request SIGKILL for the new process when `up` ends. Forks do not inherit this request, so engines survive."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -72,7 +72,7 @@ class Child:
             )
 
     async def ended(self) -> int:
-        """Wait for the end of the process; return its exit status, negative for a signal."""
+        """Wait for the end of the process. Return its exit status, negative for a signal."""
         assert self.handle is not None  # noqa: S101
         return await self.handle.wait()
 
@@ -99,7 +99,7 @@ class Child:
 
 
 def open_log(log: Path) -> IO[bytes]:
-    """Open a log to append to; /dev/null if that is impossible, as a process without a log is better than none."""
+    """Open a log to append to; /dev/null if that is impossible, because a process without a log is better than none."""
     try:
         return log.open("ab")
     except OSError:

@@ -1,5 +1,5 @@
-"""Prints lines on the operator's terminal: one per event, prefixed with the name of the process.
-Output that cannot be written is dropped, as a closed terminal or a full disk must not end the processes.
+"""Prints lines on the operator's terminal: one per event, prefixed with the name of the process. Output that cannot be
+written is dropped, because a closed terminal or a full disk must not end the processes.
 """
 
 import contextlib

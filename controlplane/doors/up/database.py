@@ -1,5 +1,5 @@
-"""The part of `up` that needs Django's applications: database, first administrator, policy, fleet and engines.
-weir.py imports it late, as that takes half a second, in which the servers already start.
+"""The part of `up` that needs Django's applications: database, first administrator, policy, fleet and engines. weir.py
+imports it late: the import takes half a second, during which the servers already start.
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ from router.contract.values.json_value import JsonObject
 
 DEMO_FLEET = installation.FILES / "examples/fleet-demo.yaml"
 NODE = "local"
-# A low threshold for trials, as few prompts of the demo have 40,000 new tokens, which is the default.
+# A low threshold for trials, because few prompts of the demo have 40,000 new tokens, the default.
 DEMO_POLICY: JsonObject = {"strategy.name": "adaptive_v1", "classes.heavy_new_tokens": 20_000}
 ENGINE_GRACE_S = 1.5
 
@@ -59,7 +59,7 @@ def _apply_fleet(options: Options) -> None:
         try:
             actions.apply(chosen.read_text(), on_host("up"), reason=f"up --fleet {chosen}")
             say("fleet", f"applied {chosen}")
-        except (RulesForbid, fleet_spec.InvalidFleet) as error:  # Routers and engines continue with the fleet as it is.
+        except (RulesForbid, fleet_spec.InvalidFleet) as error:  # Routers and engines continue with the present fleet.
             say("fleet", f"{chosen} is not applied: {error}")
 
 
@@ -72,7 +72,7 @@ def check_fleet(path: Path) -> None:
 
 
 def served_model() -> str:
-    """Return a model of the fleet for the suggested request; empty if there is none, or while the database does not
+    """Return a model of the fleet for the suggested request; empty if there is none, or if the database does not
     answer."""
     try:
         serving = [kind.name for kind in KINDS.values() if kind.serves]

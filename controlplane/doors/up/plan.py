@@ -24,7 +24,7 @@ STEADY_S = 60.0  # after a run of this length, earlier failures no longer count
 
 @dataclass(frozen=True)
 class Options:
-    """The flags of the command line."""
+    """The options of the command line."""
 
     host: str = "127.0.0.1"
     web_port: int = 8000
@@ -42,14 +42,14 @@ class Options:
 
     @property
     def listens(self) -> dict[int, str]:
-        """Return each port with the flag that sets it."""
+        """Return each port with the option that sets it."""
         routers = (self.router_port, *self.router_ports)
         return {self.web_port: "--web-port"} | {port: "--router-port" for port in routers}
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The values given by the machine and the environment."""
+    """The values determined by the machine and the environment."""
 
     python: str  # path of the interpreter
     redis_url: str
@@ -76,7 +76,7 @@ class Process:
 
 
 def loopback(host: str) -> str:
-    """Return the address under which this machine reaches a server that listens on `host`."""
+    """Return the address at which this machine reaches a server that listens on `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
 
 

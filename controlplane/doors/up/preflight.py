@@ -30,7 +30,7 @@ def check_options(options: Options) -> None:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make the data folder with `run` and `logs` in it, close it to other users, and check that it can be written."""
+    """Create the data folder with `run` and `logs` in it, close it to other users, and check that it can be written."""
     probe = folder / "run" / "probe"
     try:
         (folder / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -48,8 +48,8 @@ def prepare_folder(folder: Path) -> None:
 
 
 def claim(folder: Path) -> IO[str]:
-    """Take the lock that only one `up` may hold on a data folder. The kernel releases it when the process ends,
-    however it ends."""
+    """Take the lock that only one `up` may hold on a data folder. The kernel releases it when the process ends, in
+    whatever way."""
     lock = (folder / "run" / "up.lock").open("a+")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -19,7 +19,7 @@ from router.contract.redis.fleet_status import WorkerPresence
 Check = Callable[[str, str, int | None], Awaitable[bool]]
 
 STEP_S = 0.02
-LEAST_CPU_S = 0.1  # less CPU time is no progress, as an idle event loop also uses some
+LEAST_CPU_S = 0.1  # less CPU time does not count as progress, because an idle event loop also uses some
 
 
 def _ask(redis_url: str, question: Callable[[redis.Redis], Any]) -> Any:
@@ -80,7 +80,7 @@ def mark(child: Child) -> tuple[int, int]:
 
 
 async def wait(child: Child, redis_url: str, patience: Patience | None = None) -> None:
-    """Return when `child` serves. Raise CannotStart if it ends first, or makes no progress for long."""
+    """Wait until `child` serves. Raise CannotStart if it ends first, or makes no progress for long."""
     serves, patience = CHECKS[child.process.ready.by], patience or Patience(time.monotonic())
     while True:
         if child.pid is None:

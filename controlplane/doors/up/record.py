@@ -33,7 +33,7 @@ def leftovers(path: Path) -> dict[str, int]:
 
 
 def end_groups(pids: Mapping[str, int]) -> None:
-    """Kill each process group and wait until it is gone."""
+    """Kill each process group and wait until it has ended."""
     for pid in pids.values():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)

@@ -42,7 +42,7 @@ class Supervisor:
         self.asked_to_stop = False
 
     async def run(self) -> None:
-        """Run until a signal. Raise CannotStart if a process does not start. In either case, nothing is left
+        """Run until a signal. Raise CannotStart if a process does not start. In either case, no process is left
         running."""
         main = asyncio.ensure_future(self._live())
         self._listen(main)
@@ -69,10 +69,11 @@ class Supervisor:
         async with asyncio.TaskGroup() as tasks:
             await self._bring_up(("store",), tasks)
             async with asyncio.TaskGroup() as starts:
-                # The servers load their code meanwhile, and wait for the database themselves.
+                # The servers load their code meanwhile; they wait for the database themselves.
                 starts.create_task(self._bring_up(("servers",), tasks))
                 await self.hooks.prepare()
-                # Workers start no earlier, as their imports would take the second of two cores away from the page.
+                # Workers do not start earlier, because their imports would take the second of two cores away from the
+                # page.
                 await self._bring_up(("workers",), tasks)
             await self.hooks.announce()
             # Weir is up: from now on, a process that ends does not end the others.
@@ -137,7 +138,7 @@ class Supervisor:
                 trouble = await self._start_again(child)
 
     async def _start_again(self, child: Child) -> str:
-        """Start the child again; return why it could not be started, empty if it was."""
+        """Start the child again. Return why it could not be started; empty if it was."""
         if child.stopping:
             return ""
         try:
@@ -195,7 +196,7 @@ class Supervisor:
 
 
 def cause(error: BaseException) -> CannotStart | None:
-    """Return the first CannotStart of a group, as several processes may fail at once."""
+    """Return the first CannotStart of a group; several processes may fail at the same time."""
     if isinstance(error, BaseExceptionGroup):
         return next((found for inner in error.exceptions if (found := cause(inner))), None)
     return error if isinstance(error, CannotStart) else None

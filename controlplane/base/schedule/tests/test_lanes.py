@@ -1,4 +1,4 @@
-"""The leading worker takes each step in time, whatever another lane or another step does."""
+"""The leading worker runs each step on time, whatever happens in other lanes or steps."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ def test_a_worker_that_does_not_lead_runs_only_steps_of_every_worker(leader: Lea
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, bool]]:
-    """The log lines of the steps, each with whether a traceback follows it."""
+    """The log lines of the steps, each with whether a traceback follows."""
     return [(record.getMessage(), record.exc_info is not None) for record in caplog.records if record.name != "root"]
 
 

@@ -1,4 +1,4 @@
-"""Two real control workers: when anything happens to the leader, the other one leads within 10 s."""
+"""Two real control workers: whatever happens to the leader, the other one leads within 10 s."""
 
 import signal
 import tempfile
@@ -16,7 +16,7 @@ ONE, OTHER = "control@one", "control@other"
 
 @pytest.fixture
 def workers() -> Iterator[Workers]:
-    # In /tmp, as the path of a socket must be short.
+    # In /tmp, because the path of a socket must be short.
     with tempfile.TemporaryDirectory(prefix="weir-lease-", dir="/tmp") as folder:
         made = Workers(Path(folder))
         try:

@@ -21,7 +21,7 @@ PATIENCE_S = 90.0
 
 
 class Workers:
-    """Worker processes by name, which is also their name as holder of the lease."""
+    """Worker processes by name, under which they also hold the lease."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -65,12 +65,12 @@ class Workers:
         return (str(rows[0][0]), int(str(rows[0][1]))) if rows else ("", 0)
 
     def acts(self, name: str) -> bool:
-        """Wait until the worker leads and has ended a step."""
+        """Wait until the worker leads and has completed a step."""
         report = reports.read(self.redis).get("fleet.reconcile")
         return self.lease()[0] == name and report is not None and report.worker == name and report.took_s > 0
 
     def until(self, holds: Callable[[], bool], what: str) -> float:
-        """Return the seconds until the condition held."""
+        """Return the seconds until the condition was true."""
         began = time.monotonic()
         while not holds():
             logs = "".join(path.read_text()[-1500:] for path in self.folder.glob("*.log"))

@@ -1,4 +1,4 @@
-"""What a collector receives: a span for each page and REST call, and for the jobs that they start."""
+"""Spans that a collector receives: one for each page and REST call, and for the jobs that they start."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Generated requests against every operation: never a 5xx, and only answers that the contract describes."""
+"""Generated requests to every operation: never answered with 5xx, and only as the contract describes."""
 
 import pytest
 import redis
@@ -44,7 +44,7 @@ def test_generated_requests_get_described_answers(case, world):
     case.call_and_validate(
         headers={"Authorization": f"Bearer {world.token}"},
         excluded_checks=[
-            # An unknown key in a query or an additional header is not refused, as usual.
+            # As usual, an unknown key in a query or an additional header is not refused.
             schemathesis.checks.negative_data_rejection,
             # A schema cannot express rules between fields (thresholds, names, reasons).
             schemathesis.checks.positive_data_acceptance,

@@ -89,7 +89,7 @@ def test_a_request_that_outlasts_its_claim_gets_its_answer(policy, ci, monkeypat
     keep = idempotency._keep
 
     def late(claim, answer):
-        IdempotentAnswer.objects.all().delete()  # the same request came again, two minutes after the first
+        IdempotentAnswer.objects.all().delete()  # as if the same request arrived again, two minutes after the first
         keep(claim, answer)
 
     monkeypatch.setattr(idempotency, "_keep", late)

@@ -1,4 +1,4 @@
-"""Previews over REST: who may start one, what is answered when, and what can be wrong with a request."""
+"""Previews over REST: who may start one, the answers at each stage, and the errors of a request."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def draft(policy: Policy) -> Draft:
 
 @pytest.fixture(autouse=True)
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Collects what would be put on the queue."""
+    """Collects the jobs that would be put on the queue."""
     found: list[Any] = []
     monkeypatch.setattr("controlplane.celery.app.send_task", lambda name, args, queue: found.append(args))
     monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take: function(job, take))

@@ -1,4 +1,4 @@
-"""Two types with the same name would become one in the description of the API, which would be wrong about one of
+"""Two types with the same name would become one in the API's description, which would then be wrong about one of
 them."""
 
 import json
@@ -16,13 +16,13 @@ def every_schema(base=Schema):
 
 
 def test_every_schema_has_a_unique_name():
-    assert api.get_openapi_schema()  # all operations are there
+    assert api.get_openapi_schema()  # so that all operations exist
     names = Counter(schema.__name__ for schema in {*every_schema()} if schema.__module__.startswith("controlplane."))
     assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_every_type_of_bodies_and_answers_has_a_unique_name():
-    """Dataclasses and TypedDicts are described, too."""
+    """This covers dataclasses and TypedDicts, too."""
     meanings = defaultdict(set)
     assert api.get_openapi_schema()
     paths = [path for _, router in api._routers for path in router.path_operations.values()]

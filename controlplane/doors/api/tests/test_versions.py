@@ -55,7 +55,7 @@ def sent(api: ApiCaller, write: Write, of: Path, seen: str | None) -> Any:
 
 
 def etag(api: ApiCaller, kind: Kind, of: Path) -> str | None:
-    """Return the object's ETag; None once it is gone."""
+    """Return the object's ETag; None if it no longer exists."""
     answer = api.get(at(kind.path, of))
     assert answer.status_code in (200, 404), answer.content
     return answer.headers["ETag"] if answer.status_code == 200 else None
@@ -96,7 +96,7 @@ def test_a_write_with_an_old_version_is_refused_with_the_current_one(ada_api: Ap
 
 
 def test_a_write_with_an_empty_version_is_refused(ada_api: ApiCaller) -> None:
-    """An empty If-Match, as a program with an unset variable sends it."""
+    """Send an empty If-Match, like a program with an unset variable."""
     kind = next(kind for kind in KINDS if kind.name == "key")
     assert sent(ada_api, kind.writes[0], kind.make(), "").status_code == 412
 
@@ -122,7 +122,7 @@ def test_of_two_writes_with_the_same_version_the_second_is_refused(ada_api: ApiC
 
 
 class World:
-    """A database for these tests alone, emptied for each pair."""
+    """A database for these tests only, emptied before each pair."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool, self._tables = pool, tables()
@@ -135,7 +135,7 @@ class World:
         return api_caller(ada)
 
     def both(self, api: ApiCaller, of: Path, seen: str | None, *writes: Write) -> list[Any]:
-        """Return both answers; neither call begins before the other is ready."""
+        """Return both answers; neither call begins before the other one is ready."""
         ready = Barrier(len(writes), timeout=10)
 
         def begun(write: Write) -> Any:

@@ -1,4 +1,4 @@
-"""Every kind of object that REST changes: how it is created, where it is read, and every write to it."""
+"""Every kind of object that REST can change: how it is created, where it is read, and every write to it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ ADA, OTTO = Actor("user", "ada", is_admin=True), Actor("user", "otto")
 WHY = "less prefill on warm instances"
 CANARY = {"mode": "canary", "share": 0.1, "for_s": 600}
 FULL = {"mode": "full", "bake_s": 600}
-Path = Mapping[str, object]  # value of each variable in an address
+Path = Mapping[str, object]  # value of each variable in a path
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +44,9 @@ class Write:
     path: str  # as in the OpenAPI document, without /api/v1
     body: Any = None
     query: str = ""
-    keeps: bool = False  # True if what people see stays, so that another write with the same ETag may follow
-    repeats: bool = False  # True if a repetition gets the first answer, whatever the version
+    # True if the fields that people see stay the same, so that another write with the same ETag may follow
+    keeps: bool = False
+    repeats: bool = False  # True if a repeated write gets the first answer, whatever the version
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Kind:
     path: str  # path where its ETag is read
     make: Callable[[], Path]
     writes: tuple[Write, ...]
-    shown: Callable[[Any], Any] = field(default=lambda answer: answer)  # selects the parts that writes may change
+    shown: Callable[[Any], Any] = field(default=lambda answer: answer)  # selects the fields that writes may change
 
     def pairs(self) -> Iterator[tuple[Write, Write]]:
         """Return each pair of writes, including each write with itself."""

@@ -28,7 +28,7 @@ class Answer(io.BytesIO):
 
 @pytest.fixture
 def network(monkeypatch):
-    """The sent requests; an error put into `faults` makes the next one fail."""
+    """The requests sent so far; an error put into `faults` makes the next one fail."""
     client, requests, faults = Client(raise_request_exception=False), [], []
 
     def opened(self, request, timeout):
@@ -80,7 +80,7 @@ def run(network, ci, monkeypatch, capsys):
 
 @pytest.fixture(scope="session")
 def weir_file(tmp_path_factory):
-    """The command as a pipeline downloads it."""
+    """The command in the form that a pipeline downloads."""
     path = tmp_path_factory.mktemp("cli") / "weir"
     path.write_bytes(archive())
     return path

@@ -1,4 +1,4 @@
-"""`weir deliver` in a pipeline: exit statuses, repetition, waiting, and being stopped."""
+"""`weir deliver` in a pipeline: exit statuses, repetition, waiting, and interruption."""
 
 import json
 import re
@@ -40,7 +40,7 @@ def plan(tmp_path):
 
 @pytest.fixture
 def passing(monkeypatch):
-    """What happens while the command sleeps, one change a second."""
+    """The changes that happen while the command sleeps, one per second."""
     things = []
     monkeypatch.setattr(deliveries.time, "sleep", lambda _: things.pop(0)() if things else pytest.fail("it waits on"))
     return things

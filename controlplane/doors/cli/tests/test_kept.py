@@ -1,4 +1,4 @@
-"""What the server records for each command that changes something: who, why, and the value."""
+"""The server's record of each command that changes something: the person, the reason and the value."""
 
 import argparse
 import getpass
@@ -35,7 +35,7 @@ READS = {
 }  # fmt: skip
 CANARY_OF_HALF = {**CANARY, "share": 0.5}
 MANAGE_READS = {"doctor", "explain", "openapi_export", "fleet_export", "fleet_render", "fleet_status"}
-# These commands run or end processes, and change nothing that is stored.
+# These commands run or end processes, and change no stored data.
 MANAGE_RUNS = {"up", "node", "serve", "demo_traffic", "fleet_stop_all"}
 kept_of, manage_kept_of = set(), set()
 
@@ -58,7 +58,7 @@ def last(action):
 
 
 def leaves(parser, words=""):
-    """The commands of a parser, as typed."""
+    """The commands of a parser, as users type them."""
     groups = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
     if not groups:
         return {words}

@@ -1,4 +1,4 @@
-"""A policy that is kept in a file."""
+"""A policy kept in a file."""
 
 import json
 import re

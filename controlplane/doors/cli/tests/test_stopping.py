@@ -1,4 +1,4 @@
-"""The command as a process that is stopped, even if the shell that started it ignores SIGINT."""
+"""Stopping the command as a process, even if the shell that started it ignores SIGINT."""
 
 import json
 import signal

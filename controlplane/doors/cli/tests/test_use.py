@@ -36,7 +36,7 @@ def test_budgets_of_keys_and_pools_are_set_listed_and_deleted(run, demo):
 
 @pytest.mark.parametrize(("option", "allowed"), [("--unit", get_args(Unit)), ("--per", get_args(Per))])
 def test_the_command_offers_every_unit_and_period_of_a_budget(run, option, allowed):
-    """The command repeats the lists because it imports nothing of Weir."""
+    """The command repeats the lists, because it must not import Weir."""
     assert f"{option} {{{','.join(allowed)}}}" in run("budget", "set", "--help")[1]
 
 

@@ -33,7 +33,7 @@ COMMANDS = (
 
 @pytest.fixture
 def worker(monkeypatch):
-    """Runs each queued task at once."""
+    """Runs each queued task immediately."""
     monkeypatch.setattr("controlplane.celery.app.send_task", lambda name, args, queue: running.run_experiment(*args))
 
 

@@ -1,4 +1,4 @@
-"""The REST API of a control plane: one call, repeated while nothing answers."""
+"""The REST API of a control plane: single calls, repeated while it does not answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weir deliver`: brings a document to the requests, step by step."""
+"""`weir deliver`: delivers a document step by step."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def delivery_status(api: Api, options: argparse.Namespace) -> int:
 
 
 def act(api: Api, options: argparse.Namespace) -> int:
-    """Abort, pause, resume or advance."""
+    """Abort, pause, resume or advance a delivery."""
     one = _named(api, options)
     if options.action == "abort" and not one["open"]:
         print(f"delivery {one['id']} is {one['state']}: nothing to abort")
@@ -172,7 +172,7 @@ def _tried_to_start(api: Api, one: dict[str, Any], reason: str) -> tuple[dict[st
 
 
 def _words(one: dict[str, Any], refused: str = "") -> tuple[str, str]:
-    """Return (the delivery's state, what changes meanwhile)."""
+    """Return (the delivery's state, the part of it that changes while it lasts)."""
     share = f", {100 * one['share']:g} %" if one["share"] else ""
     why = refused or one["why"]
     where = f"{one['state']}, step {one['step']} of {one['steps']}{share}"

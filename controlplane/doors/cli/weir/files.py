@@ -88,7 +88,7 @@ class PolicyAnswer:
 @dataclass(frozen=True)
 class DraftedFile:
     version: VersionAnswer  # version with the file's document, from which the draft was made
-    whole: dict[str, Any]  # the content as read; unknown fields are kept when the file is written
+    whole: dict[str, Any]  # the content as read; unknown fields are kept when the file is written again
 
     @classmethod
     def read(cls, name: str) -> DraftedFile:
@@ -105,7 +105,7 @@ class DraftedFile:
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Return (dotted path, old value, new value) of each field that differs; None where a side has no value."""
+    """Return (dotted path, old value, new value) of each field that differs; None for a side without a value."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             yield from differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)

@@ -28,7 +28,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _reason(otherwise: str) -> str:
-    """Return the first line of WEIR_REASON. On a command line, a commit message could add its own arguments."""
+    """Return the first line of WEIR_REASON. If commit messages were passed on a command line, they could add arguments
+    of their own."""
     return os.environ.get("WEIR_REASON", "").strip().partition("\n")[0] or otherwise
 
 
@@ -225,7 +226,7 @@ def _add_deliver(commands: Any) -> None:
 
 
 def joined(words: list[str]) -> list[str]:
-    """Join `deliver abort` into one command, next to `deliver FILE`; a file of that name is ./abort."""
+    """Join `deliver abort` into one command, beside `deliver FILE`; write ./abort for a file with that name."""
     is_verb = len(words) > 1 and words[0] == "deliver" and words[1] in {"wait", "status", *ACTIONS}
     return [" ".join(words[:2]), *words[2:]] if is_verb else words
 

@@ -29,8 +29,8 @@ def diff_policy(api: Api, options: argparse.Namespace) -> int:
 
 
 def apply_policy(api: Api, options: argparse.Namespace) -> int:
-    """Publish the document of a file unless it is live already. Publication is refused if another version went live
-    after the file was made.
+    """Publish the document of a file, unless it is already live. Publication is refused if another version has gone
+    live since the file was made.
     """
     file = DraftedFile.read(options.file)
     name, document = file.version.policy, file.version.document

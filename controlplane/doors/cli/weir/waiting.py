@@ -1,4 +1,4 @@
-"""Waits for something that runs in the control plane."""
+"""Waits for a job in the control plane."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DAY_S = 86_400.0
 
 
 class ProgressLines:
-    """Lines of progress: on a terminal at each change, elsewhere only when the state changes."""
+    """Lines of progress: on a terminal at each change, in other outputs only when the state changes."""
 
     def __init__(self) -> None:
         self._last = ("", "")

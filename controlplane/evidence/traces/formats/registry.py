@@ -20,7 +20,7 @@ from controlplane.evidence.traces.formats import (
 from controlplane.evidence.traces.types import BadTrace, LoadedTrace, TraceRequest
 
 MAX_BYTES = 64 * 1024 * 1024
-FIRST_BYTES = 65_536  # of a file, by which its format is recognised; its first line may be longer
+FIRST_BYTES = 65_536  # beginning of a file that shows its format; the first line may be longer
 HEAD_BYTES = fields.MAX_LINE_BYTES + FIRST_BYTES
 GZIP = b"\x1f\x8b"
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
