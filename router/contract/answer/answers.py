@@ -58,7 +58,7 @@ _OF_ENGINES = re.compile(
 )
 # Match from the first backslash only; otherwise a long run of backslashes would be tried at every position
 _ESCAPED, _ESCAPED_BLANK = re.compile(r"(?<!\\)\\+u([0-9a-fA-F]{4})"), re.compile(r"(?<!\\)\\+[bfnrt]")
-NEAR = 12  # characters compared on each side of an engine's words to see whether it quotes the request
+NEAR = 12  # characters around words of an engine that are compared to see whether it quotes the request
 MOST_WORDS = 32  # largest number of an engine's words to look for in the request, which may be large
 _FURTHER_DATA = re.compile(rb"\ndata:([^\n]*)")
 # SGLang's finish reason is an object
@@ -428,8 +428,8 @@ def _unescaped(data: bytes) -> str:
 
 
 def _is_quoted(text: str, start: int, end: int, own: str) -> bool:
-    """Return whether the request, `own`, contains the same words next to the same text."""
-    near = text[start - NEAR : end], text[start : end + NEAR]
+    """Return whether words also stand in the request, `own`, between the same text."""
+    near = (text[start - before : end + NEAR - before] for before in range(0, NEAR + 1, NEAR // 3))
     return any(each.replace(" ", "") in own for each in near)
 
 

@@ -288,7 +288,12 @@ def test_an_event_with_only_a_remark_is_not_content(remark):
 
 
 ASKED = b'{"prompt": "how does \\u0043UDA\\nrun?", "tools": [{"code": 500}]}'
-QUOTED = ("how does CUDA\nrun?", 'input: "how does CUDA\\nrun?"', 'run?", "tools": [{"code": 500}]}')
+QUOTED = (
+    "how does CUDA\nrun?",
+    "it says 'how does CUDA\nrun?' there",
+    'input: "how does CUDA\\nrun?"',
+    'run?", "tools": [{"code": 500}]}',
+)
 BLAMING = (
     "it failed:\nCUDA error: an illegal memory access",
     'it failed: "CUDA" error',
