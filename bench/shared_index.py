@@ -82,7 +82,8 @@ class Publisher:
 
 
 def _stored(chain: list[int]) -> dict[str, Any]:
-    tokens = [chain[-1], *REST]  # each block's hash covers those before it, so all of the chain are its own
+    # Each block's hash covers all blocks before it, so no block of the chain occurs in another
+    tokens = [chain[-1], *REST]
     named = {"type": "BlockStored", "block_hashes": chain, "parent_block_hash": None, "token_ids": tokens}
     return {**named, "block_size": SIZE, "medium": "GPU"}
 

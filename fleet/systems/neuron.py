@@ -30,7 +30,8 @@ def device_law(device: str, model: str, tensor_parallel: int) -> Law:
 
 
 def kv_copies(model: str, tensor_parallel: int) -> float:
-    """Return how many devices of a worker hold the same KV: tensor parallelism beyond its KV heads repeats them."""
+    """Return how many devices of a worker hold the same KV; tensor parallelism beyond the number of its KV heads
+    repeats them."""
     sizes = MODEL_SIZES[model]
     kv_heads = sizes.kv_bytes_per_token / (4 * sizes.layers * sizes.head_dim)  # K and V in bfloat16
     return max(1.0, tensor_parallel / kv_heads)

@@ -62,7 +62,7 @@ def test_a_tenth_of_10000_sessions_uses_the_second_pool_and_a_growing_weight_mov
     assert tenth < in_second(25)
 
 
-async def test_the_engine_gets_its_own_name_and_the_client_the_one_that_it_used(world):
+async def test_the_engine_gets_its_own_name_and_the_client_gets_the_name_that_it_used(world):
     w = await world(named)
     await known(w, {"chat-large": {"pool": "demo"}})
     answer = await w.ask(model="chat-large")
@@ -160,7 +160,7 @@ async def test_a_request_during_which_two_engines_may_have_died_is_not_sent_to_a
         assert spared
 
 
-async def test_a_clients_error_stays_the_clients_error(world):
+async def test_a_clients_error_stays_the_clients_fault(world):
     w = await world(reply({"error": "too long"}, 400))
     async with engine(named) as other:
         await second(w, other)

@@ -1,4 +1,4 @@
-"""Names that a client chooses apply to that client alone: two clients that choose the same name stay separate."""
+"""Names chosen by a client apply to that client alone: two clients that choose the same name stay separate."""
 
 import hashlib
 
@@ -375,7 +375,7 @@ async def test_two_requests_with_one_id_have_a_receipt_each(world):
 
 async def test_an_id_does_not_reveal_host_and_port_to_an_engine(world):
     w = await world(None)
-    name = "___prefill_addr_10.0.0.1:80___decode_addr_10.0.0.2:90_x"  # as vLLM's P2pNcclConnector reads it
+    name = "___prefill_addr_10.0.0.1:80___decode_addr_10.0.0.2:90_x"  # as vLLM's P2pNcclConnector parses it
     answer = await w.ask(headers={"x-request-id": name})
     assert answer.headers["x-request-id"] == name
     assert ":" not in w.engines[0].received[0].headers["x-request-id"]

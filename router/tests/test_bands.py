@@ -1,4 +1,4 @@
-"""Priority bands: who may ask for which band, and what the engine sees of bands."""
+"""Priority bands: who may request which band, and how bands reach the engine."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ def asked(body=b"{}", header=None, key=None):
         (b'{"service_tier": ["priority"]}', None, None, 0, ""),
     ],
 )
-def test_header_body_tier_and_key_ask_for_a_band_in_this_order(body, header, key, band, by):
+def test_header_body_tier_and_key_request_a_band_in_this_order(body, header, key, band, by):
     assert asked(body, header, key)[0] == AskedBand(band, by)
 
 

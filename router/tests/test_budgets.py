@@ -1,4 +1,4 @@
-"""Budgets of API keys: shared by all routers, not exceeded by estimates, and refused in the way clients expect."""
+"""Budgets of API keys: shared by all routers, not exceeded by estimates, and refused in the way that clients expect."""
 
 import asyncio
 import contextlib
@@ -335,7 +335,7 @@ async def test_a_removed_budget_is_forgotten_and_a_new_limit_applies_at_once():
     assert one.of(key().budgets[0], NOW).spent == 0
 
 
-async def test_a_period_that_is_over_is_forgotten_once_its_requests_have_ended():
+async def test_an_ended_period_is_dropped_once_its_requests_have_ended():
     one, reserved = Budgets(), []
     await one.reserve(key().budgets, "it", 10, NOW, reserved)
     await one.report(NOW + 2 * 86_400)

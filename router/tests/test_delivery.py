@@ -39,7 +39,7 @@ def raising(monkeypatch):
 
 
 @pytest.mark.slow
-async def test_the_version_of_its_arm_decides_a_session_and_its_receipt_says_so(world):
+async def test_the_version_of_its_arm_decides_a_session_and_the_receipt_records_it(world):
     w = await world(None)
     await split(w, 0.5)
     for number in range(12):

@@ -91,7 +91,7 @@ async def test_the_key_of_an_engine_is_never_sent_to_another_engine(world):
     assert all("authorization" not in request.headers for request in made.engines[1].received)
 
 
-async def test_an_engine_that_redirects_does_not_take_the_key_elsewhere(world):
+async def test_an_engine_that_redirects_does_not_send_the_key_to_another_server(world):
     made = await world(reply({}, 307, "location: http://127.0.0.1:9/v1/completions"))
     await settled(made, VARIABLE)
     answer = await made.ask()
@@ -109,7 +109,7 @@ async def test_a_changed_key_is_used_without_a_restart(world, tmp_path):
     assert (await made.ask()).status_code == 200
 
 
-async def test_an_instance_without_its_key_gets_no_requests_and_says_why(world, tmp_path, caplog):
+async def test_an_instance_without_its_key_gets_no_requests_and_the_reason_is_reported(world, tmp_path, caplog):
     path = tmp_path / "key"
     made = await world(guarded(), None)
     pool = await settled(made, f"file:{path}", "")
@@ -131,7 +131,9 @@ async def test_an_instance_without_its_key_gets_no_requests_and_says_why(world, 
     assert len(made.engines[0].received) == 2
 
 
-async def test_an_instance_without_its_certificates_gets_no_requests_and_says_why(world, monkeypatch, tmp_path):
+async def test_an_instance_without_its_certificates_gets_no_requests_and_the_reason_is_reported(
+    world, monkeypatch, tmp_path
+):
     made = await world(None, None)
     first, second = made.engines
     lacks = entry("demo-0", first.url, tls={"authorities": "env:ENGINES_TLS"})
@@ -183,7 +185,7 @@ async def test_a_routers_own_requests_to_engines_carry_the_key():
         upstream.close()
 
 
-async def test_a_pool_whose_engines_all_refuse_says_so_on_the_public_page(world):
+async def test_a_pool_whose_engines_all_refuse_is_reported_on_the_public_page(world):
     made = await world(None)
     why = refusal(401, "/v1/models", "env:QWEN_API_KEY")
     url = made.engines[0].url

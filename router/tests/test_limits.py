@@ -104,7 +104,7 @@ def calls(w):
         ("/v1/completions", {"prompt_embeds": "a", "max_tokens": 100}, 200),
     ],
 )
-async def test_the_charge_follows_the_limit_that_the_engine_obeys(world, path, body, charged):
+async def test_the_charge_follows_the_limit_that_the_engine_applies(world, path, body, charged):
     w = await keyed(world, key_entry(ALICE, tokens_per_min=2_000))
     ended = calls(w)
     assert (await w.ask(path, headers=bearer(ALICE), **body)).status_code == 200
@@ -322,7 +322,7 @@ async def test_changed_limits_take_effect_at_once(world):
     assert (await w.ask(headers=bearer(ALICE))).status_code == 200
 
 
-async def test_without_redis_a_router_goes_by_its_part_of_the_limit(world):
+async def test_without_redis_a_router_applies_its_share_of_the_limit(world):
     w = await keyed(world, key_entry(ALICE, requests_per_min=4))
     auth = w.router.pools.auth
     auth.bucket_store.routers = 2
@@ -368,7 +368,7 @@ async def test_all_kinds_are_lent_or_none(bucket_store):
         lambda client, key: client.hset(key, mapping={"at": "x", "a": "x"}),
     ],
 )
-async def test_a_bucket_that_cannot_be_read_counts_as_a_full_one(bucket_store, live_redis, spoil):
+async def test_an_unreadable_bucket_counts_as_a_full_one(bucket_store, live_redis, spoil):
     spoil(live_redis, redis_keys.limit_key("k"))
     grant = await bucket_store.borrow("k", [TokenRequest("a", 60, 1.0, 1.0)])
     assert grant is not None

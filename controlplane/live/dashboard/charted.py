@@ -36,7 +36,7 @@ class ChartedRanges:
         self._kept: dict[int, Charted] = {}
 
     def newest(self, seconds: int) -> Charted:
-        """Return the newest history of this length. Raises redis.RedisError."""
+        """Return the newest history of this length. Raise redis.RedisError."""
         with self._lock:
             now = time.time()
             found = self._kept.get(seconds)

@@ -191,7 +191,7 @@ def test_a_store_cannot_be_measured() -> None:
 
 
 @pytest.mark.parametrize("seconds", [1, 10_000])
-def test_the_time_has_limits(seconds: float) -> None:
+def test_the_time_of_a_sweep_is_limited(seconds: float) -> None:
     instance()
     with pytest.raises(NotPossible, match="allowed: 5 to 3600"):
         services.ask_for("chat-0", "ada", seconds)

@@ -1,4 +1,4 @@
-"""A real router with its server and Redis, shared by many machines, whose clock advances only when told to."""
+"""A real router with its server and Redis, shared by many machines; its clock advances only on request."""
 
 import asyncio
 import itertools
@@ -27,7 +27,7 @@ from router.tests.liar.oracle import Asked
 from router.tests.liar.plans import GOOD, Plan
 
 ENGINES = ("good-0", "good-1", "liar-0", "liar-1")
-QUIET_SPINS = 10  # consecutive idle loop iterations, more than a message takes from the socket to its effects
+QUIET_SPINS = 10  # consecutive idle loop iterations; a message needs fewer from the socket to its effects
 MOST_SPINS = 4000
 QUIET = ("begin", "ping", "alive")  # events without a token
 OF_A_PROBE = 3  # tokens of a probe
@@ -141,7 +141,7 @@ class Stage:
         return pool
 
     async def settle(self, is_quiet: Callable[[], bool]) -> None:
-        """Wait until nothing happens unless the clock advances."""
+        """Wait until nothing more happens without advancing the clock."""
         quiet = 0
         for spin in range(MOST_SPINS):
             await asyncio.sleep(0 if spin < 200 else 0.001)
@@ -157,7 +157,7 @@ class Stage:
             await self.settle(is_quiet)
 
     def _read_pages(self) -> None:
-        """Write what the engines' nodes would write each second."""
+        """Write the values that the engines' nodes would write each second."""
         for name, page in self.pages.items():
             attempts = [one for asked in self.asked.values() for one in asked.attempts if one.engine == name]
             tokens = sum(kind not in QUIET for one in attempts for kind in one.sent)

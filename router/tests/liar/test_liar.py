@@ -1,4 +1,4 @@
-"""Whatever an engine says, each request has one true outcome and nobody else pays for it."""
+"""Whatever an engine answers, each request has one true outcome, and no other client pays for it."""
 
 import importlib
 import inspect
@@ -115,7 +115,7 @@ def test_a_request_that_failed_twice_on_an_engine_is_forgiven_once(stage: Stage)
 
 
 class Alike:
-    """A patch that changes nothing but checks that the replacement has the signature of the original."""
+    """A patch without effect that checks that the replacement has the original's signature."""
 
     def setattr(self, target: Any, name: Any, value: Any = None) -> None:
         if isinstance(target, str):

@@ -40,7 +40,7 @@ def cluster(name: str, ports: list[int], **further: Any) -> dict[str, Any]:
 
 
 def config(port: int, engines: list[int], picker: int, modes: dict[str, str]) -> dict[str, Any]:
-    """Return Envoy's configuration as an implementation of InferencePool writes it: docs/gateways.md."""
+    """Return Envoy's configuration, as an implementation of InferencePool writes it: docs/gateways.md."""
     hint = {"metadata_namespace": "envoy.lb.subset_hint", "key": "x-gateway-destination-endpoint-subset"}
     subset = typed(
         "filters.http.header_to_metadata.v3.Config",
@@ -121,7 +121,7 @@ class Gateway:
 
     @property
     def addressed(self) -> list[int]:
-        """Return the ports at which the gateway reaches the instances."""
+        """Return the ports by which the gateway reaches the instances."""
         return [*self.engines[: 4 - len(self.sidecars)], *(one.server_port for one in self.sidecars)]
 
     def at(self, number: int) -> str:
@@ -155,7 +155,7 @@ class Gateway:
         return process
 
     def until(self, true: Callable[[], bool], limit_s: float = 30) -> float:
-        """Wait for the condition; return the seconds that it took."""
+        """Wait for the condition. Return the seconds until it was true."""
         began = time.perf_counter()
         while not true():
             assert time.perf_counter() - began < limit_s, [log.read_text() for log in self._folder.glob("*.log")]

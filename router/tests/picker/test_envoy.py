@@ -160,7 +160,7 @@ def test_a_decoders_sidecar_fetches_the_prompt_from_the_prefill_instance_that_th
         assert all(
             re.search(r'prompt_tokens_by_source_total\{.*"external_kv_transfer"\} [1-9]', page) for page in pages
         )
-        # The other prefill instance computes the prompts once the first is gone
+        # The other prefill instance computes the prompts once the first has stopped
         made.stop_sim(0)
         made.until(lambda: all(ask(made, f"{n}").status_code == 200 for n in range(4)))
 
@@ -170,6 +170,6 @@ def receipt_called(at: Gateway, name: str) -> dict[str, Any]:
 
 
 def receipt_of(gateway: Gateway, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """Wait for the receipt, which is written a moment after the answer."""
+    """Wait for the receipt, which is written shortly after the answer."""
     gateway.until(lambda: any(map(wanted, gateway.receipts())))
     return next(filter(wanted, gateway.receipts()))

@@ -1,4 +1,4 @@
-"""Read and write a gateway's messages, byte for byte as Envoy's own definitions do."""
+"""A gateway's messages are read and written byte for byte as by Envoy's own definitions."""
 
 import contextlib
 
@@ -20,7 +20,7 @@ def test_integers_are_encoded_as_protocol_buffers_require() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 2**20), st.integers(0, 2**64 - 1) | st.binary(max_size=300)), max_size=8))
-def test_a_written_field_is_read_back(values: list[tuple[int, int | bytes]]) -> None:
+def test_a_written_field_can_be_read(values: list[tuple[int, int | bytes]]) -> None:
     found = fields(b"".join(put(name, value) for name, value in values))
     for name, _ in values:
         assert found[name] == [value for other, value in values if other == name]
@@ -36,7 +36,7 @@ def test_other_bytes_are_read_or_rejected_as_malformed(raw: bytes) -> None:
     ("raw", "why"),
     [(b"\x0b", "wire type 3"), (b"\x12\x05a", "a field extends beyond the message's 3 bytes"), (b"\xff", "no end")],
 )
-def test_a_malformed_message_says_what_is_wrong(raw: bytes, why: str) -> None:
+def test_a_malformed_message_is_explained(raw: bytes, why: str) -> None:
     with pytest.raises(Malformed, match=why):
         fields(raw)
 

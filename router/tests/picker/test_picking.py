@@ -106,7 +106,7 @@ async def test_a_request_is_picked_counted_until_its_stream_ends_and_has_a_recei
     assert (receipt["ttft_ms"], receipt["stream"], receipt["retries"]) == (None, True, 0)
 
 
-async def test_a_sidecar_is_told_the_instance_that_computes_the_prompt(world: Callable[..., Any]) -> None:
+async def test_a_sidecar_receives_the_instance_that_computes_the_prompt(world: Callable[..., Any]) -> None:
     made: World = await world(reply({}), reply({}), strategy="round_robin_pd")
     nixl = [{"role": role, "connector": "nixl"} for role in ("prefill", "decode")]
     made.published.fleet(*(entry(f"demo-{i}", made.engines[i].url, **one) for i, one in enumerate(nixl)))
@@ -269,7 +269,7 @@ async def test_a_client_whose_picked_requests_hang_does_not_keep_others_from_the
             counted += 2
         hung.progress.read(1, counted)
     assert hung.progress.fails_clients
-    await asyncio.sleep(0.02)  # the first one is taken to be computed by now
+    await asyncio.sleep(0.02)  # by now, the first one counts as computed
     asked.append(gateway.ask(x_request_id="r-2", api_key=secret))
     assert (await asked[1][0].answer()).endpoints
     refused = await gateway.picked(x_request_id="r-3", api_key=secret)
@@ -319,7 +319,7 @@ async def test_an_engine_that_hangs_on_picked_requests_is_detected_by_its_counte
     hung = next(one for one in pool.endpoints.values() if one.unheld)
     hung.progress.came()
     for second in range(30):
-        hung.progress.read(3, None, None)  # a page without counters shows nothing of requests from elsewhere
+        hung.progress.read(3, None, None)  # a page without counters shows nothing of requests from other routers
         look(pool, float(second), 1.0)
     assert stalled([pool]) == []
     for second in range(30):
@@ -449,7 +449,7 @@ async def test_objective_and_fairness_id_set_band_and_tenant(three: World) -> No
     assert "band" not in await gateway.receipt("r-2")
 
 
-async def test_the_priority_leaves_the_body_and_the_routers_own_headers_are_removed(three: World) -> None:
+async def test_the_priority_is_removed_from_the_body_together_with_the_routers_own_headers(three: World) -> None:
     gateway = Gateway(three)
     secret = "sk-weir-team-a"
     three.published.keys(key_entry(secret))

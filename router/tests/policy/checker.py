@@ -1,4 +1,4 @@
-"""Validate against the part of JSON Schema that our own schema uses, without another package."""
+"""Validates against the part of JSON Schema that Weir's own schema uses, without another package."""
 
 import math
 from typing import Any

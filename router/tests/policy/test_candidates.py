@@ -1,4 +1,4 @@
-"""Candidates are built on first access and then behave as an ordinary sequence."""
+"""Candidates are built on first access and then behave like an ordinary sequence."""
 
 from router.policy.decide import decide
 from router.policy.schema import document

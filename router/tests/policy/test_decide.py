@@ -28,7 +28,7 @@ def test_many_kinds_of_reasons_are_summarised() -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_route_takes_the_only_instance(strategy: str) -> None:
+def test_every_strategy_chooses_the_only_instance(strategy: str) -> None:
     decision = decide(
         RoutingRequest(50_000, session="s"),
         [InstanceState("only", running=5)],
@@ -44,7 +44,7 @@ def test_a_session_alone_on_an_overloaded_instance_stays() -> None:
     assert decide(RoutingRequest(1_000, session="s", bound_to="only"), [busy], policy, 0.5).rule == "session"
 
 
-def test_a_heavy_request_is_served_as_the_policy_demands() -> None:
+def test_a_heavy_request_is_served_as_the_policy_requires() -> None:
     decision = decide(RoutingRequest(50_000), [InstanceState("a")], POLICY, 0.5)
     assert (decision.request_class, decision.flow) == ("heavy", POLICY["flow.heavy"])
 

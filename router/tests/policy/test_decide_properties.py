@@ -67,7 +67,7 @@ Situation = tuple[RoutingRequest, list[InstanceState], ParsedPolicy, float]
 
 
 def may_take(instance: InstanceState, situation: Situation) -> bool:
-    """Tell whether the instance's role allows the request, by the rules in the documentation."""
+    """Return whether the instance's role allows the request, by the rules in the documentation."""
     request, instances, policy, _ = situation
     if instance.role == "prefill":
         return not request.generates
@@ -191,7 +191,7 @@ def test_another_draw_changes_the_choice_only_among_equals(situation: Situation)
 
 
 @given(SITUATIONS)
-def test_the_class_is_that_on_the_instance_with_the_most_cached(situation: Situation) -> None:
+def test_the_class_is_that_on_the_instance_with_the_most_cached_tokens(situation: Situation) -> None:
     request, instances, policy, draw = situation
     decision = decide(request, instances, policy, draw)
     able = [one for one in decision.candidates if not one.refused] or list(decision.candidates)

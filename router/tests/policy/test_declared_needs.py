@@ -1,4 +1,4 @@
-"""Compare what a strategy declares with what changes its choices."""
+"""Compares a strategy's declarations with the inputs that change its choices."""
 
 import random
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def fleet(rng: random.Random, kv_tokens: int) -> list[InstanceState]:
 
 
 def moves(policy: ParsedPolicy, change: Change, kv_tokens: int = 100_000) -> bool:
-    """Tell whether changing each instance changes the choice among them."""
+    """Return, for each instance, whether changing it changes the choice among them."""
     rng = random.Random(7)
     for turn in range(SITUATIONS):
         bound, prompt = rng.choice([None, "i-0"]), rng.choice([2_000, 60_000])

@@ -1,4 +1,4 @@
-"""Documents that are accepted, and the errors for those that are not."""
+"""Documents that are accepted, and the errors of those that are refused."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from router.policy.strategies import STRATEGIES
 
 
 class Watched(dict[str, Any]):
-    """An iterable that counts the items that were read."""
+    """An iterable that counts the items read from it."""
 
     looked_at = 0
 
@@ -185,7 +185,7 @@ def test_an_override_of_the_strategy_keeps_unknown_keys_for_parse_to_report() ->
         ({"": 1}, ""),
     ],
 )
-def test_a_wrong_override_is_left_for_parse_to_report(overrides: dict[str, object], path: str) -> None:
+def test_an_invalid_override_is_left_for_parse_to_report(overrides: dict[str, object], path: str) -> None:
     assert path in faults(document.apply_overrides(document.default(), overrides))
 
 

@@ -1,4 +1,4 @@
-"""A fleet's columns match its instances, whatever was replaced or left out."""
+"""A fleet's columns match its instances, whatever has been replaced or left out."""
 
 import random
 
@@ -65,7 +65,7 @@ def test_columns_of_former_policies_are_not_kept_forever() -> None:
 
 
 def test_a_reused_fleet_view_decides_like_a_new_one() -> None:
-    """Its earlier decisions do not change with the view."""
+    """Its earlier decisions do not change when the view does."""
     rng = random.Random(3)
     kept = FleetColumns(InstanceState(f"i-{number}", kv_tokens=10_000, connector="nixl") for number in range(7))
     policies = [document.parse({"strategy": {"name": name}, "flow": {"heavy": "offload"}}) for name in STRATEGIES]

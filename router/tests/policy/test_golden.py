@@ -1,4 +1,4 @@
-"""Every strategy decides the golden cases as worked by hand from its formula."""
+"""Every strategy decides the golden cases as computed by hand from its formula."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ CASES = [
 
 
 def decision_of(strategy: str, case: dict[str, Any]) -> Decision:
-    overrides = {"classes.heavy_new_tokens": 20_000} | case.get("overrides", {})  # as the cases were worked
+    overrides = {"classes.heavy_new_tokens": 20_000} | case.get("overrides", {})  # as the cases were computed
     policy = document.parse(document.apply_overrides(document.default(strategy), overrides))
     instances = [InstanceState(**facts) for facts in case["instances"]]
     request = dict(case["request"])
@@ -30,7 +30,7 @@ def decision_of(strategy: str, case: dict[str, Any]) -> Decision:
 
 
 @pytest.mark.parametrize(("strategy", "case"), CASES)
-def test_the_decision_is_the_one_that_was_worked_by_hand(strategy: str, case: dict[str, Any]) -> None:
+def test_the_decision_is_the_one_computed_by_hand(strategy: str, case: dict[str, Any]) -> None:
     decision = decision_of(strategy, case)
     expect = dict(case["expect"])
     scores, refused = expect.pop("scores", {}), expect.pop("refused", None)

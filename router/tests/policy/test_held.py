@@ -1,4 +1,4 @@
-"""The tokens that instances hold of a prompt are the same by level as instance by instance."""
+"""The tokens of a prompt that instances hold are the same by level as instance by instance."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""One definition of each parameter serves the form, the check, the docs page and the schema."""
+"""One definition of each parameter provides the form, the check, the documentation and the schema."""
 
 import math
 

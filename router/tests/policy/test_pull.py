@@ -1,4 +1,4 @@
-"""Decide when the instance that holds more of a prompt also computes its remainder for another instance."""
+"""Decides when the instance that holds more of a prompt computes its remainder for another instance."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def decided(
     return decision
 
 
-def test_the_peer_that_holds_most_computes_the_remainder_and_the_receipt_tells_the_expected_time() -> None:
+def test_the_peer_that_holds_most_computes_the_remainder_and_the_receipt_has_the_expected_time() -> None:
     near, nearer = made("b", cached_tokens=6_000), made("c", cached_tokens=9_000)
     decision = decided(made("a"), near, nearer)
     assert (decision.prefill, decision.flow, decision.prefill_new_tokens) == ("c", "offload", 1_000)
@@ -68,7 +68,7 @@ HOLDER = made("b", cached_tokens=9_000)
         (made("a"), HOLDER, {"indivisible": "echo"}, None),
     ],
 )
-def test_nothing_is_pulled_if_it_does_not_pay_or_is_impossible(
+def test_nothing_is_pulled_if_it_takes_longer_or_is_impossible(
     here: InstanceState, peer: InstanceState, asked: dict[str, Any], why: str | None
 ) -> None:
     decision = decided(here, peer, **asked)

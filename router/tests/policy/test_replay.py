@@ -1,4 +1,4 @@
-"""A decision repeated from its receipt comes out the same."""
+"""A decision that is repeated from its receipt has the same result."""
 
 import json
 from typing import Any
@@ -47,7 +47,7 @@ def again(kept: Receipt, policy: ParsedPolicy) -> ReplayedDecision:
 
 @st.composite
 def tiered(draw: st.DrawFn) -> RoutingRequest:
-    """Return a request; some requests come with what the exact index knows."""
+    """Return a request; for some requests, with the findings of the exact index."""
     request = draw(REQUESTS)
     if draw(st.booleans()):
         return request
@@ -148,7 +148,7 @@ def test_differences_are_reported_by_name() -> None:
         ({"inputs": {"turn": 1, "draw": 0.5, "rates": 7}}, "TypeError"),
     ],
 )
-def test_a_receipt_that_cannot_be_replayed_says_why(changes: dict[str, Any], why: str) -> None:
+def test_a_receipt_that_cannot_be_replayed_is_explained(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(NotReplayable, match=why):
         replay.situation(structs.replace(example(), **changes))
 

@@ -12,7 +12,7 @@ from router.tests.policy import checker
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_default_of_every_route_fits_the_schema(strategy: str) -> None:
+def test_the_default_of_every_strategy_fits_the_schema(strategy: str) -> None:
     assert checker.valid(json_schema(), document.default(strategy))
 
 
@@ -31,7 +31,7 @@ def test_the_schema_refuses_what_the_parser_refuses(value: object) -> None:
     assert not checker.valid(json_schema(), value)
 
 
-def test_the_schema_carries_title_unit_limits_and_metric_of_every_parameter() -> None:
+def test_the_schema_has_title_unit_limits_and_metric_of_every_parameter() -> None:
     text = json.dumps(json_schema())
     for parameter in PARAMETERS.values():
         if parameter.path != "strategy.name":

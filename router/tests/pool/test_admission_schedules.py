@@ -136,7 +136,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.somebody_is_asked()
 
     def somebody_is_asked(self):
-        """Tell that there is capacity for one more request."""
+        """Announce capacity for one more request."""
         waiting = [each for each in self.waiting if not each.is_displaced]
         assert not waiting or any(each.is_woken for each in waiting), "capacity was offered to nobody"
 
@@ -237,7 +237,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         assert all(each.admission.wait.until <= self.now + LONGEST_S for each in self.waiting)
 
     def teardown(self):
-        """Check that at rest all requests have been served and nothing is left."""
+        """Check that, once nothing runs, all requests have been served and nothing is left."""
         self.is_able = True
         self.instances_change(1)
         for _ in range(3 * len(self.waiting) + len(self.running) + 3):

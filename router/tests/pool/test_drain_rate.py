@@ -1,4 +1,4 @@
-"""Forecast how long a queued or refused request has to wait, from the rate at which slots become free."""
+"""Forecasts how long a queued or refused request has to wait, from the rate at which slots become free."""
 
 import heapq
 import itertools
@@ -143,8 +143,8 @@ def test_a_sample_of_thousands_of_waiting_tenants_predicts_the_wait(monkeypatch)
 
 
 class Burst:
-    """Instances with the given number of slots run for a minute at this share of their capacity; then eight times as
-    many requests arrive within `lasts` seconds.
+    """Instances with the given number of slots run for a minute at the given share of their capacity; then eight times
+    as many requests arrive within `lasts` seconds.
     """
 
     def __init__(self, slots, held, limit, number, before=1 / 3, lasts=1.0):

@@ -25,7 +25,7 @@ THEN_S = CONFIRM_S + 1  # longest time until a stall is confirmed, after the lim
 def pass_s(
     progress: Progress, seconds: float, *, holds: bool = True, alive: bool = True, prompt_s: float = 0.0
 ) -> float | None:
-    """Check once per second for the given number of seconds; return the second at which the engine stalled."""
+    """Check once per second for the given number of seconds. Return the second in which the engine stalled."""
     stalled_at = None
     for second in range(1, int(seconds) + 1):
         if progress.look(1.0, holds=holds, alive=alive) and progress.judge(AFTER_S, FACTOR, prompt_s):
@@ -413,7 +413,7 @@ def test_the_time_of_a_prompt_grows_with_its_tokens_and_its_attention(
 
 
 @pytest.mark.parametrize("sign", [Progress.came, lambda progress: progress.read(1, 9.0)])
-def test_signs_of_progress_count_from_the_next_check_on(proven: Progress, sign: Callable[[Progress], None]) -> None:
+def test_signs_of_progress_count_from_the_next_check(proven: Progress, sign: Callable[[Progress], None]) -> None:
     proven.read(1, 8.0)
     pass_s(proven, 60)
     sign(proven)

@@ -1,4 +1,4 @@
-"""The split of a pool: which requests the candidate gets, and when the live version serves them all."""
+"""The split of a pool: which requests the candidate gets, and when the live version serves all of them."""
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ shares = st.floats(0, 1)
 
 
 @given(st.text(), st.text(max_size=20), shares, shares)
-def test_a_growing_share_moves_nobody_back(salt: str, name: str, one: float, other: float) -> None:
+def test_a_growing_share_moves_no_session_back(salt: str, name: str, one: float, other: float) -> None:
     key = hashed(salt, name)
     less, more = sorted((one, other))
     assert is_candidate(key, less) <= is_candidate(key, more)

@@ -124,7 +124,7 @@ def test_a_salt_that_an_engine_ignores_is_not_hashed_into_its_blocks(api_path: s
     assert (hashes(cache_salt="s") != hashes()) == apart
 
 
-def test_a_block_hashes_its_images_between_its_adapter_and_its_salt() -> None:
+def test_a_block_hashes_its_images_after_its_adapter_and_before_its_salt() -> None:
     media = [Medium(3, 30, "cat"), Medium(33, 2, "dog"), Medium(70, 10, "cat")]
     keys = media_keys("ad", "s", 6, 16, media)
     assert [msgpack.unpackb(key) for key in keys] == [

@@ -1,4 +1,4 @@
-"""Forecast what an instance will hold when a request gets its turn, case by case."""
+"""Forecasts, case by case, of the blocks that an instance will hold when a request is admitted."""
 
 import random
 

@@ -1,4 +1,5 @@
-"""What it costs to ask by what rule engines with several groups of layers speculate, and when they are asked."""
+"""The cost of asking for the rules by which engines with several groups of layers speculate, and the conditions for
+asking."""
 
 import random
 import sys
@@ -101,8 +102,8 @@ def calls(work: Callable[[], object]) -> int:
 
 
 def learning(instances: int, blocks: int) -> tuple[int, int, int]:
-    """Play 64 requests to engines that speculate alike, hold the prompt and are chosen in turn. Return the calls of the
-    look-ups, those that ask by what rule the engines speculate, and how many learn it."""
+    """Play 64 requests to engines that speculate alike, hold the prompt and are chosen in turn. Return (calls of the
+    look-ups, look-ups that ask for the rule, engines whose rule was learned)."""
     needs, tokens, index = GroupNeeds((GroupNeed(4, drafts=True),)), prompt(blocks), ExactIndex(SEED)
     kinds = [AccuracyByKind() for _ in range(instances)]
     for number in range(instances):

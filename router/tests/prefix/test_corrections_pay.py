@@ -1,4 +1,4 @@
-"""If running requests take room from an engine's prefix cache, corrections by its reports improve predictions."""
+"""If running requests take space from an engine's prefix cache, corrections by its reports improve predictions."""
 
 import random
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""How the exact index handles engines' events, case by case."""
+"""How the exact index handles the events of engines, case by case."""
 
 import time
 from typing import Any

@@ -127,7 +127,9 @@ def test_a_block_that_is_stored_again_counts_once_from_then_on(feed: Feed, index
     assert held(index) == (0, 0, 0)
 
 
-def test_of_too_many_blocks_the_oldest_go_first(feed: Feed, index: ExactIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_blocks_the_oldest_are_dropped_first(
+    feed: Feed, index: ExactIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(untold, "MOST", 1)
     tell(feed, VLLM["plain"], VLLM["store"], VLLM["removed"])
     index.expire(time.monotonic())

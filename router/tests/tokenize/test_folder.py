@@ -84,7 +84,7 @@ def test_text_is_not_cut_at_a_special_token_that_strips_spaces(tmp_path: Path) -
         assert tokenizer.text_tokens(text) == tokenizer.whole(text)
 
 
-def test_a_tokenizer_that_depends_on_the_beginning_gets_whole_texts(tmp_path: Path) -> None:
+def test_a_tokenizer_that_depends_on_the_beginning_tokenizes_whole_texts(tmp_path: Path) -> None:
     made = trained()
     made.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Metaspace(prepend_scheme="first"), pre_tokenizers.ByteLevel(add_prefix_space=False)]
