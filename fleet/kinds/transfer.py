@@ -3,6 +3,7 @@ Each returns the connector's configuration, environment variables, files and the
 those of a list. A new value is a function, a line in MODES and an entry in GROUPS.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -108,13 +109,22 @@ def mooncake_store(spec: "VllmSpec", launch: Launch) -> Transfer:
             **_CACHE,
             # The value names a socket file on the host; instances with the same number would answer each other's look-
             # ups.
-            "kv_connector_extra_config": {"lookup_rpc_port": launch.ports["http"]},
+            "kv_connector_extra_config": {
+                "lookup_rpc_port": launch.ports["http"],
+                "cache_prefix": _weights(spec, launch),
+            },
         },
         environment,
         {STORE_FILE: json.dumps(config, indent=1) + "\n"},
         MOONCAKE_STORE,
         modules=("mooncake",),
     )
+
+
+def _weights(spec: "VllmSpec", launch: Launch) -> str:
+    """Return a name for the pool's weights in a store. vLLM 0.32 names a model by the last part of its path alone, so
+    that pools of /a/final and /b/final would load each other's KV (findings/vllm-store-names.sh)."""
+    return hashlib.sha256(f"{spec.model or launch.model} {spec.dtype}".encode()).hexdigest()[:16]
 
 
 def offload_dram(spec: "VllmSpec", launch: Launch) -> Transfer:

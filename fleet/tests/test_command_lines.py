@@ -325,12 +325,28 @@ def test_a_store_of_the_instances_own_memory_names_its_master_in_a_file() -> Non
     kind, given = KINDS["vllm"], {**CPU, "kv": "mooncake-store", "master": "m", "store_dram_mb": 256}
     where = launch(m="127.0.0.1:18200")
     line, env, _ = made("vllm", given, where)
-    assert transfer_of(line)["kv_connector_extra_config"] == {"lookup_rpc_port": 18100}
+    assert transfer_of(line)["kv_connector_extra_config"]["lookup_rpc_port"] == 18100
     (name, text), *_ = kind.files(build(kind.spec, given), where).items()
     assert env["MOONCAKE_CONFIG_PATH"] == f"/data/p-0/{name}"
     assert json.loads(text)["master_server_address"] == "127.0.0.1:18200"
     assert json.loads(text)["global_segment_size"] == "256MB"
     assert kind.needs(build(kind.spec, given)) == ("m",)
+
+
+def test_pools_share_stored_kv_only_of_the_same_weights() -> None:
+    """vLLM 0.32 names a model in the store by the last part of its path: findings/vllm-store-names.sh."""
+
+    def prefix(ordinal: int = 0, **given: str) -> str:
+        line, _, _ = made(
+            "vllm", {"kv": "mooncake-store", "master": "m", **given}, launch(ordinal, m="127.0.0.1:18200")
+        )
+        return str(transfer_of(line)["kv_connector_extra_config"]["cache_prefix"])
+
+    assert prefix(model="/a/final") == prefix(1, model="/a/final")
+    assert (
+        len({prefix(), prefix(model="/a/final"), prefix(model="/b/final"), prefix(model="/b/final", dtype="float16")})
+        == 4
+    )
 
 
 def test_a_separate_store_is_preferred_over_the_instances_memory() -> None:
