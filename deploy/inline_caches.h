@@ -4,6 +4,15 @@
 #define INLINE_CACHES_H
 #include <CPy.h>
 
+/* Only errors lead to these functions, so gcc puts the code on the way to them apart (deploy/compile.py). */
+#define COLD __attribute__((cold))
+COLD void CPy_AddTraceback(const char *, const char *, int, PyObject *);
+COLD void CPy_TypeError(const char *, PyObject *);
+COLD void CPy_TypeErrorTraceback(const char *, const char *, int, PyObject *, const char *, PyObject *);
+COLD void PyErr_SetString(PyObject *, const char *);
+COLD static void CPy_DecRef(PyObject *); /* mypyc's for code that rarely runs, like the next */
+COLD static void CPy_XDecRef(void *);
+
 typedef struct {
     uint64_t version; /* of the type or dictionary in which the name was looked up: no other ever has the same */
     PyObject *name;   /* held */
