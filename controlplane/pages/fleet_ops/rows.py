@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from controlplane.common.as_seen import found
 from controlplane.common.description import Description
-from controlplane.live.dashboard.frame.status import BROKEN, ORDER, SERVING, heard, kv_limit, shown_status
+from controlplane.live.dashboard.frame.status import BROKEN, ORDER, SERVING, UNHEARD, heard, kv_limit, shown_status
 from controlplane.traffic.policies.selectors import published_names
 from fleet import selectors
 from fleet.control import autoscaler
@@ -69,6 +69,10 @@ class InstanceRow:
     def recent_sample(self) -> InstanceSample | None:
         """Return the sample if it is recent enough to say what happens now."""
         return self.sample if self.age_s is not None and self.age_s <= SAMPLE_OFFLINE_S else None
+
+    @property
+    def is_unheard(self) -> bool:
+        return self.last_known or self.status in UNHEARD
 
     @property
     def kv_limit_percent(self) -> int:
@@ -164,12 +168,18 @@ class PoolRow:
         if self.desired_count == 0:
             return "stopped"
         if self.ready == self.desired_count:
-            return "ready"
+            return "stale" if self.unheard else "ready"
         return "failed" if self.ready == 0 else "saturated"
 
     @property
     def health_text(self) -> str:
-        return f"{self.ready} of {self.desired_count} ready"
+        unheard = f", {self.unheard} without a recent sample" if self.unheard else ""
+        return f"{self.ready} of {self.desired_count} ready{unheard}"
+
+    @property
+    def unheard(self) -> int:
+        """Return the number of ready instances whose latest sample is old or missing."""
+        return sum(row.instance.state == State.READY and row.is_unheard for row in self.instances)
 
 
 def failures_first(rows: Iterable[InstanceRow]) -> list[InstanceRow]:

@@ -32,6 +32,7 @@ ORDER = (
     "ready",
 )
 BROKEN = ("failed", "unreachable", "offline", "stale")  # statuses listed first wherever instances are listed
+UNHEARD = ("offline", "stale", "unseen")  # statuses without a recent sample
 SERVING = ("ready", "draining")  # states in which a sample is expected every second
 
 
