@@ -20,6 +20,7 @@ async def send(w, body, encoding):
 @pytest.mark.parametrize(
     ("encoding", "body"),
     [("gzip", gzip.compress(PLAIN)), ("deflate", zlib.compress(PLAIN)), ("GZIP", gzip.compress(PLAIN, 0))],
+    ids=["gzip", "deflate", "stored in gzip"],
 )
 async def test_a_compressed_body_reaches_the_engine_unchanged(world, encoding, body):
     w = await world(None)
@@ -35,7 +36,7 @@ async def test_a_body_that_decompresses_beyond_the_limit_is_refused(world):
     assert (response.status_code, code_of(response)) == (413, "body_too_large")
 
 
-@pytest.mark.parametrize("body", [b"no gzip", gzip.compress(PLAIN)[:-9], b""])
+@pytest.mark.parametrize("body", [b"no gzip", gzip.compress(PLAIN)[:-9], b""], ids=["plain", "cut", "empty"])
 async def test_a_body_that_cannot_be_decompressed_is_refused(world, body):
     response = await send(await world(None), body, "gzip")
     assert (response.status_code, code_of(response)) == (400, "invalid_encoding")

@@ -122,6 +122,7 @@ BOM = b"\xef\xbb\xbf"
         ROWS.replace(HEADER, HEADER.replace("T", '"T', 1).replace("P,", 'P",')).encode(),
         ROWS.replace("2023-11-16 18:17:03", "1700158623").encode(),
     ],
+    ids=["BOM", "UTF-16", "gzip", "two gzip members", "semicolons", "quotes", "seconds since 1970"],
 )
 def test_a_table_is_read_however_it_was_packed_and_its_times_and_numbers_written(data):
     requests = registry.read(data, 1).requests
