@@ -7,12 +7,11 @@ from itertools import product
 
 ALONE = 24  # answer tokens of a single request
 TOGETHER = 48  # answer tokens of a request in a group: enough for all to decode at the same time for a while
-# Answer tokens of a request in a group: enough for all requests to decode at the same time for a while
-LENGTHS = (16, 64, 256, 1024, 4096, 16_384)
+LENGTHS = (16, 64, 256, 1024, 4096, 16_384)  # prompt tokens of a single request
 GROUPS = (2, 4, 8, 16, 32)
 GROUPS_LENGTHS = (64, 1024)
 FULL = 0.95  # share of the window in use, as a text's number of tokens is not known exactly
-KV_SHARE = 0.8  # share of the window to use, because a text's number of tokens is not known exactly
+KV_SHARE = 0.8  # share of the KV cache to use, because requests of a larger group would be preempted
 _SYLLABLES = tuple(first + then for first in "bdfgklmnprst" for then in "aeiou")
 
 

@@ -67,7 +67,7 @@ class Stats:
     cache_hits: int  # tokens found
     preemptions: int
     pull_queries: int = 0  # prompt tokens requested from other instances or a store
-    pull_hits: int = 0  # prompt tokens requested from other instances or from a store
+    pull_hits: int = 0  # pulled tokens that arrived
     held_blocks: int = 0  # blocks of finished requests, held until another engine pulls them
     transferring: int = 0  # requests whose KV is being sent or received
     blocked_s: float = 0.0  # virtual seconds for which requests waited although nothing was computed
@@ -113,7 +113,7 @@ class Engine:
         self.blocked_s = 0.0
         self._blocked_since: float | None = None
         self._decode_run: DecodeRun | None = None  # next decode steps; None: not computed yet
-        self._equal_steps = 0  # next decode steps; None: not computed yet
+        self._equal_steps = 0  # number of equal steps before a request joins or is preempted; 0: not computed yet
         self._requests: dict[str, EngineRequest] = {}
         self._held: dict[str, EngineRequest] = {}  # finished requests whose blocks are still in use
         self._pulls: list[EngineRequest] = []  # result of the next `take_pulls`

@@ -290,7 +290,7 @@ def profile(
         except UnknownProfile as error:
             failed = failed or error
             continue
-        if kv_blocks(made, 1) >= LEAST_KV_TOKENS:
+        if _fits(made):
             return made
         failed = failed or NoRoom(f"{model} with {LEAST_KV_TOKENS:,} tokens of KV does not fit on {tp or 8} {gpu_name}")
     raise failed or UnknownProfile(_unknown(gpu, model_profile, tp))
@@ -301,7 +301,7 @@ def profile_by(tables: Tables, version: Version = VERSION) -> Profile:
     if tables.gpu not in GPUS:
         raise UnknownProfile(f"no peaks of {tables.gpu}; there are: {', '.join(GPUS)}")
     made = Profile(tables.gpu, tables.name, tables.tp, _sizes(tables), GPUS[tables.gpu], tables, version)
-    if kv_blocks(made, 1) < LEAST_KV_TOKENS:
+    if not _fits(made):
         raise NoRoom(f"{tables.name} with {LEAST_KV_TOKENS:,} tokens of KV does not fit on {tables.tp} {tables.gpu}")
     return made
 
@@ -422,9 +422,21 @@ def kv_blocks(
     step_tokens: int = STEP_TOKENS,
 ) -> int:
     """Return the KV blocks that fit per GPU, counted as in vLLM: in the memory that weights, embeddings and what it
-    keeps for steps of `step_tokens` and `sequences` leave."""
+    keeps for steps of `step_tokens` and `sequences` leave. Raise NoRoom if they leave none."""
+    blocks = int(_kv_tokens(of, used, sequences, step_tokens) / block_size)
+    if blocks < 1:
+        steps = f"{sequences:,} sequences and steps of {step_tokens:,} tokens"
+        raise NoRoom(f"{of.model} with {steps} leaves no memory for KV in {used:g} of {of.tp} {of.gpu}")
+    return blocks
+
+
+def _kv_tokens(of: Profile, used: float, sequences: int, step_tokens: int) -> float:
     free = used * of.peak.memory - _held_bytes(of) - _kept_bytes(of, sequences, step_tokens)
-    return int(free / (of.sizes.kv_bytes_per_token / of.tp * block_size))
+    return free * of.tp / of.sizes.kv_bytes_per_token
+
+
+def _fits(made: Profile) -> bool:
+    return _kv_tokens(made, MEMORY_USED, SEQUENCES, STEP_TOKENS) >= LEAST_KV_TOKENS
 
 
 def memory_of(

@@ -107,9 +107,8 @@ def mooncake_store(spec: "VllmSpec", launch: Launch) -> Transfer:
         {
             "kv_connector": "MooncakeStoreConnector",
             **_CACHE,
-            # The value names a socket file on the host; instances with the same number would answer each other's look-
-            # ups.
             "kv_connector_extra_config": {
+                # The number of a socket file on the host; with the same one, instances would answer for each other.
                 "lookup_rpc_port": launch.ports["http"],
                 "cache_prefix": _weights(spec, launch),
             },

@@ -175,6 +175,7 @@ def test_a_dwdp_group_has_a_rank_for_each_context_gpu() -> None:
         ({"pairs": "1P1D", "kv": "neuron"}, "pairs", "must be xPyD unless kv is neuron"),
         ({"etcd": "h:1", "kv": "neuron"}, "etcd", "must be left out unless"),
         ({"prefill_tp": 64, "kv": "neuron"}, "prefill_tp", "no constants for"),
+        ({"max_num_batched_tokens": 1_048_576}, "max_num_batched_tokens", "steps of 1,048,576 tokens leaves no memory"),
         ({"kv": "neuron", "dram_gb": 1}, "dram_gb", "must be 0 when kv is neuron"),
         ({"context_servers": "dwdp"}, "context_servers", "must be plain unless kv is trtllm and prefill_instances"),
         (GROUPS | {"dram_gb": 1}, "dram_gb", "must be left out unless context_servers is plain"),

@@ -63,7 +63,7 @@ _OLD_CLAUDE_CODE = re.compile(r"user_[0-9a-f]{64}_account_[0-9a-f-]*_session_(?P
 
 
 class SessionNames:
-    """Return the text; empty if there is none."""
+    """Finds the name of a request's session in its headers and body, by rows in order of preference."""
 
     def __init__(self, rows: Sequence[NameRow] = NAMES) -> None:
         ranked = list(enumerate(rows))

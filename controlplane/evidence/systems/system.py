@@ -153,7 +153,7 @@ class System:
     slug: str
     title: str
     summary: str  # two sentences: the system, and the question that the page answers
-    inputs: type  # takes at most about 2 s of CPU time for allowed inputs
+    inputs: type  # a frozen dataclass whose fields are `option()`s with both limits
     presets: Mapping[str, Preset]  # presets by title
     compute: Callable[[Any], Answer]  # takes at most about 2 s of CPU time for allowed inputs
     # Loaded separately from the answer, because it may take some seconds

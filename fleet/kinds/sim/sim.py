@@ -465,10 +465,21 @@ def _refuse_profiles(spec: SimSpec) -> dict[str, str]:
     named = "profile" if spec.profile else "model_profile" if spec.tp is None else "tp"
     for name, tp in ((named, None), ("prefill_tp", spec.prefill_tp)):
         try:
-            profile_of(spec, tp)
+            of = profile_of(spec, tp)
         except profiles.UnknownProfile as error:
             return {name: str(error)}
+        if spec.kv_blocks is None and (problem := _no_room(spec, of)):
+            return {"max_num_batched_tokens": problem}
     return {}
+
+
+def _no_room(spec: SimSpec, of: Profile) -> str:
+    sequences = max(spec.max_num_seqs, spec.prefill_max_num_seqs or 0)
+    try:
+        profiles.kv_blocks(of, spec.block_size, sequences=sequences, step_tokens=spec.max_num_batched_tokens)
+    except profiles.NoRoom as error:
+        return str(error)
+    return ""
 
 
 SIM = Kind(

@@ -101,7 +101,7 @@ class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
     pools: dict[str, ServedPool] = {}
     degraded: tuple[str, ...] = ()  # reasons, as text
     unreadable: int = 0  # number of values in Redis that the router cannot read
-    refused: dict[str, Order] = {}  # the part of `inflight` on each data-parallel rank
+    refused: dict[str, Order] = {}  # by key: the order in use, while Redis holds an older value
     inflight: dict[str, Load] = {}  # by instance
     ranks: dict[str, Load] = {}  # the part of that load on each data-parallel rank
     classes: dict[str, dict[str, Window]] = {}  # by pool and class

@@ -27,7 +27,7 @@ class FieldScan:
         self._depth = 0
         self._has_begun = False
         self._keys: list[bytes] = []  # key of each open object or array, down to `_deepest`
-        self._string = b""  # parts of the wanted value that is being read
+        self._string = b""  # the latest string
         self._cut = b""  # beginning of a string cut off by the end of the data
         self._skipping = False  # True while skipping a string longer than LONGEST
         self._value: list[bytes] | None = None  # parts of a wanted value that is being read

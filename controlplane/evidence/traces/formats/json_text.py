@@ -4,6 +4,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator
+from itertools import product
 
 from controlplane.evidence.traces.types import BadTrace
 
@@ -16,7 +17,8 @@ def lines_of(text: str) -> Iterable[str]:
     begins = text.lstrip()
     if LIST.match(begins):
         return _entries(text, text.index("["))
-    if begins[:1] == "{" and not _is_json(text.lstrip().partition("\n")[0]):
+    first, _, others = begins.partition("\n")
+    if begins[:1] == "{" and not (others.strip() and _is_json(first)):
         return _of_document(text)
     return io.StringIO(text, newline="")
 
@@ -30,14 +32,15 @@ def _is_json(line: str) -> bool:
 
 
 def _of_document(text: str) -> Iterable[str]:
-    """Return the entries of a document that spans several lines; other texts stay lines, which their reader refuses."""
+    """Return the entries of a single document; other texts stay lines, which their reader refuses."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
         return io.StringIO(text, newline="")
-    for name in LISTS:
-        if isinstance(document.get(name), list):
-            return (json.dumps(entry if name == "data" else {name: [entry]}) for entry in document[name])
+    within = document.get("trace")
+    for values, name in product((document, within if isinstance(within, dict) else {}), LISTS):
+        if isinstance(entries := values.get(name), list):
+            return (json.dumps(entry if name == "data" else {name: [entry]}) for entry in entries)
     return [json.dumps(document)]
 
 

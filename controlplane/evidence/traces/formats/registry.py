@@ -87,7 +87,8 @@ def read(data: bytes, seed: int) -> LoadedTrace:
         text = data.decode(_encoding(data))
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise BadTrace(line, "", data[error.start : error.start + 8], "UTF-8 text") from None
+        name = "UTF-16" if data.startswith(UTF_16) else "UTF-8"
+        raise BadTrace(line, "", data[error.start : error.start + 8], f"{name} text") from None
     trace = kind.read(json_text.lines_of(text), seed)
     if not trace.requests:
         raise BadTrace(0, "", 0, "at least one request")
@@ -108,7 +109,7 @@ def _begins(data: bytes) -> bytes:
 
 
 def _unzipped(data: bytes) -> bytes:
-    """Return the whole of a compressed file. Raises BadTrace."""
+    """Return the whole of a compressed file. Raise BadTrace."""
     try:
         with gzip.open(io.BytesIO(data)) as file:
             whole = file.read(MAX_BYTES + 1)

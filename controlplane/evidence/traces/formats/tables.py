@@ -54,9 +54,12 @@ def read_burst(lines: Iterable[str], seed: int) -> LoadedTrace:
 
 
 def names_of(head: str) -> tuple[str, ...]:
-    """Return the names in a table's first line."""
+    """Return the names in a table's first line; empty if it cannot be one."""
     first = head[:LONGEST_HEADER].partition("\n")[0]
-    return _header(next(csv.reader([first], delimiter=_delimiter(first)), []))
+    try:
+        return _header(next(csv.reader([first], delimiter=_delimiter(first)), []))
+    except csv.Error:
+        return ()
 
 
 def _header(row: list[str]) -> tuple[str, ...]:
@@ -64,12 +67,11 @@ def _header(row: list[str]) -> tuple[str, ...]:
 
 
 def _delimiter(header: str) -> str:
-    """Yield the rows of a table by column. Raise BadTrace."""
     return max(DELIMITERS, key=header.count)
 
 
 def rows(lines: Iterable[str], wanted: tuple[str, ...], columns: Columns) -> Iterator[fields.TraceLine]:
-    """Yield the rows of a table by column. Raises BadTrace."""
+    """Yield the rows of a table by column. Raise BadTrace."""
     left = iter(lines)
     first = next(left, "")
     reader = csv.reader(chain([first], left), delimiter=_delimiter(first))

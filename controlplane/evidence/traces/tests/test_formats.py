@@ -216,6 +216,8 @@ def test_too_many_requests_are_refused_at_the_first_line_beyond_the_limit(monkey
 def test_bytes_that_are_not_text_are_refused_with_their_line():
     with pytest.raises(BadTrace, match=r"line 2.*UTF-8"):
         registry.read(GOOD.encode() + b"\n\xff\xfe", 1)
+    with pytest.raises(BadTrace, match=r"line 1.*UTF-16"):
+        registry.read(GOOD.encode("utf-16") + b"\n", 1)
 
 
 def turn(index: int, session: str, tokens: int, at_s: float) -> TraceRequest:

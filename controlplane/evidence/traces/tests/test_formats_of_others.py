@@ -141,7 +141,7 @@ def spend(**changes):
 NAMES = ("session_id", "startTime", "prompt_tokens", "completion_tokens", "cache_hit", "status")
 
 
-@pytest.mark.parametrize("shape", ["list", "pretty", "page", "lines", "table"])
+@pytest.mark.parametrize("shape", ["list", "pretty", "page", "answer", "lines", "table"])
 def test_spend_logs_of_litellm_are_read_in_each_shape(shape):
     rows = [
         spend(session_id="s"),
@@ -154,6 +154,7 @@ def test_spend_logs_of_litellm_are_read_in_each_shape(shape):
         "list": json.dumps(rows),
         "pretty": json.dumps(rows, indent=2),
         "page": json.dumps({"data": rows, "total": 5}, indent=2),
+        "answer": json.dumps({"data": rows}),
         "lines": "\n".join(map(json.dumps, rows)),
         "table": "\n".join([",".join(NAMES), *(",".join(str(row.get(name, "")) for name in NAMES) for row in rows)]),
     }
@@ -282,6 +283,7 @@ FINISHED = "[2025-11-03 10:00:09] Finish: obj=x, out={'meta_info': {'prompt_toke
         (FINISHED.replace("9,", "9, 'e2e_latency': 1,") + '\n"request.finished" {', "line 2: '{' .one JSON object"),
         ('{"time_unit": ["s"], "block_tokens": 4}\n' + mooncake_line(), "line 1, time_unit"),
         ("Timestamp,Request tokens,Response tokens\n5,9,0", "at least one request"),
+        ("TIMESTAMP,ContextTokens\r2023", r"line 1: 'TIMESTAMP,ContextTokens\\r2023' \(a line of one of"),
     ],
 )
 def test_a_malformed_file_is_refused_in_one_line(text, refused):

@@ -46,7 +46,7 @@ from router.policy.types import CLASSES
 SIMULATED = frozenset(kind.name for kind in KINDS.values() if kind.simulated)
 SCHEMA = 4  # also part of redis_keys.FRAME
 RESTING = ("stopped", "failed", "starting")  # states without a process, where any sample is of the previous process
-STARTED_WINDOW_S = 10  # states without a process, in which any sample is of an earlier process
+STARTED_WINDOW_S = 10  # duration of `started_10s` in a Window
 AVERAGE_S = 60.0  # time constant of the running average of waiting requests
 
 

@@ -30,7 +30,7 @@ class Foresight:
 
     @property
     def said(self) -> list[str]:
-        """Yield each spread s by solving upper = estimate + t·s/√n, of ln ratios."""
+        """Return the prediction as lines of text, after a line that names its basis."""
         head = [f"what it can show, {self.traffic}"] if self.traffic else []
         return [*head, *(each.text for each in self.lines)]
 
