@@ -1,4 +1,4 @@
-"""How well the prefix indexes predict cached tokens: `python -m bench.accuracy [--requests 200] [--sessions 16]`.
+"""Accuracy of the prefix indexes' predictions: `python -m bench.accuracy [--requests 200] [--sessions 16]`.
 
 Replays sessions of coding_agent_trace.jsonl (in WEIR_TRACE_DIR) through a standalone router and simulated engines, once
 with their KV events (exact) and once without (approximate), with KV caches that hold everything, that evict, and that

@@ -1,4 +1,4 @@
-"""How coding agents' requests are predicted and kept together, with what Weir knows of agents and without:
+"""The prediction and grouping of coding agents' requests, with and without Weir's knowledge of agents:
 `python -m bench.agent_sessions [--sessions 12] [--turns 12] [--without billing,names,reasoning]`.
 
 Sessions send what Claude Code, Codex and Qwen Code were seen to send, through a router alone, to four simulated engines

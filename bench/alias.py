@@ -1,4 +1,4 @@
-"""What a name of the document Models costs a request: `python -m bench.alias [--rounds 150]`.
+"""The cost of a name of the document Models to a request: `python -m bench.alias [--rounds 150]`.
 
 `prepare` chooses the target, renames the model in the body and hashes the prompt; a request that names its pool is
 measured for comparison. Prints µs of CPU, the minimum of all rounds, by prompt size, with a session id and without.

@@ -169,8 +169,8 @@ def played(fleet: Fleet, pool: str, options: argparse.Namespace, trace: str, mod
 
 
 def cached_over_http(fleet: Fleet, number: int, arm: dict[str, Any]) -> list[str]:
-    """Return what receipts say of offloads and caches, as engines do not say in answers where cached tokens came
-    from."""
+    """Return the figures of offloads and caches from receipts, as engines' answers do not name the source of cached
+    tokens."""
     pools = [of_run(number, run["id"]) for run in arm["runs"]]
     found = [one for pool in pools for one in fleet.rest("GET", f"/receipts?pool={pool}&limit=500")[0]["receipts"]]
     offloads = [one["offload"] for one in found if one["offload"]]
@@ -214,7 +214,7 @@ def row(
 
 
 def heavy_ones(requests: Sequence[dict[str, str]]) -> dict[str, float | None]:
-    """Return the figures of what the router called heavy, as the classes of results keep the design's threshold."""
+    """Return the figures of requests that the router called heavy, since classes of results keep the design's limit."""
     mine = [one for one in requests if one["routed_class"] == "heavy"]
     ttft, tpot = ([float(one[name]) for one in mine if one[name]] for name in ("ttft_ms", "tpot_ms"))
     return {"ttft_p50_ms": quantile_of(ttft, 0.5), "tpot_p90_ms": quantile_of(tpot, 0.9)}

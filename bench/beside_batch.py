@@ -1,4 +1,4 @@
-"""What a batch costs concurrent interactive requests: TTFT p90 with and without it, in the engine model.
+"""The cost of a batch to concurrent interactive requests: TTFT p90 with and without it, in the engine model.
 
     .venv/bin/python -m bench.beside_batch [--rates 2,8] [--most 64] [--seconds 70] [--seeds 4]
 

@@ -1,4 +1,4 @@
-"""What a burst of requests gets: answers by status and code, and how many name a time to retry after, and which.
+"""The answers to a burst of requests, by status and code, and the retry times that they name.
 
     .venv/bin/python -m bench.burst [--requests 500,1000,2000,4000] [--engines 2] [--bytes 250] [--stream]
 

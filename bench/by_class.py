@@ -1,6 +1,6 @@
-"""The design's question by class: what each class of requests gains or loses under an arm, compared with A.
+"""The design's question by class: the gains and losses of each class of requests under an arm, compared with A.
 
-A request is warm, medium or heavy by what an unbounded prefix cache would hold of it, at the design's thresholds, so
+A request is warm, medium or heavy by its hits in an unbounded prefix cache, at the design's thresholds, so
 the classes have the same requests in every arm.
 """
 
@@ -87,7 +87,7 @@ DESIGN_SHARES = "| the design's trace | 36 % | 44 % | 20 % | 22 % | 55 % | 17,70
 
 
 def trace_shares(name: str, requests: Sequence[TraceRequest]) -> str:
-    """Return a row of SHARES, with what an unbounded prefix cache holds."""
+    """Return a row of SHARES, with the hits of an unbounded prefix cache."""
     hits, classes = ideal_hits(requests), [*trace_classes(requests).values()]
     cold = [one.input_tokens - hit for one, hit in zip(requests, hits, strict=True) if hit <= one.input_tokens / 2]
     nearly = sum(hit > 0.9 * one.input_tokens for one, hit in zip(requests, hits, strict=True))

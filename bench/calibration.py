@@ -1,4 +1,4 @@
-"""How honest a calibration from traffic is: its stated error beside the real one on the requests that follow.
+"""The honesty of a calibration from traffic: its stated error beside the real one on the requests that follow.
 
     .venv/bin/python -m bench.calibration [--traces FOLDER] [--seeds 2] [--engines WORD ...] [--shifts WORD ...]
                                           [--cases]

@@ -1,4 +1,4 @@
-"""How often the twin chooses the fleet that measurements choose: the one of fewest GPUs that holds a limit on TPOT.
+"""How often the twin chooses the same fleet as measurements: the one of fewest GPUs that holds a limit on TPOT.
 
     .venv/bin/python -m bench.choices FILE.csv [--group TEXT] [--wrong] [--error 0.05]
 

@@ -1,4 +1,4 @@
-"""What a fleet costs that serves the same requests within the SLO: with another policy, and with a tier below HBM.
+"""The cost of a fleet that serves the same requests within the SLO: with another policy, and with a tier below HBM.
 
 `python -m bench.costs` writes pauses.csv: agents that come back after two minutes in the middle, three seeds.
 """

@@ -1,4 +1,4 @@
-"""What a decision costs: `python -m bench.decide [--rounds 2000] [--strategy NAME …] [--instances N …] [--changed N]`.
+"""The cost of a decision: `python -m bench.decide [--rounds 2000] [--strategy NAME …] [--instances N …] [--changed N]`.
 
 For pools of 8, 100 and 1000 instances under load and a prompt of 20k tokens (80 KB, 312 chunks), of which half of the
 pool holds a system prompt and one instance a session's history. In µs of CPU, as the router does it, with one instance

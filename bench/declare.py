@@ -1,4 +1,4 @@
-"""How long new pools wait: from `PUT /fleet` with N new pools until each has its instance created and is in Redis.
+"""The wait of new pools: from `PUT /fleet` with N new pools until each has its instance created and is in Redis.
 
 Starts its own Weir, and measures each N on a quiet machine and beside processes that burn CPU. The pools are bound to a
 node that does not exist, so the figures include no engine's start.

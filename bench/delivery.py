@@ -1,4 +1,4 @@
-"""What a delivery costs the routers, and how soon they return to the live version.
+"""The cost of a delivery to the routers, and the time in which they return to the live version.
 
     .venv/bin/python -m bench.delivery [--parts request,shadow,load,stop] [--rounds 2000] [--stops 200] [--rate 150]
 

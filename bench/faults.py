@@ -1,4 +1,4 @@
-"""What a fault costs under traffic: processes killed, suspended or ended; disks, clocks and servers that fail.
+"""The cost of a fault under traffic: processes killed, suspended or ended; disks, clocks and servers that fail.
 
     .venv/bin/python -m bench.faults [--rows WORDS] [--write]
 

@@ -1,4 +1,4 @@
-"""What the twin says about strategies, thresholds and offloads: the tables of docs/findings/, all simulated.
+"""The twin's results on strategies, thresholds and offloads: the tables of docs/findings/, all simulated.
 
     .venv/bin/python -m bench.findings [--tables design,thresholds,bandwidths,static,classes,
                                        own-fleet,strategies,fleets,cost,tiers]
@@ -81,7 +81,7 @@ class Fleet:
 
     @property
     def capacity(self) -> float:
-        """Return how many prompts of one chunk the fleet computes per second."""
+        """Return the number of prompts of one chunk that the fleet computes per second."""
         return self.engines / law_of(profile(self.gpu, self.model_profile, self.tp)).prefill_s(CHUNK)
 
     def __str__(self) -> str:
@@ -193,7 +193,7 @@ class Player:
                 yield from walls.rows(f"{trace}, {load:g}×: ", self.runs(self.cell(trace, load), arms))
 
     def classes(self) -> Iterator[str]:
-        """Yield which classes gain and which lose, on recorded traffic whose prompts share prefixes."""
+        """Yield the gains and losses of classes, on recorded traffic whose prompts share prefixes."""
         yield from ("", f"| {' | '.join(by_class.SHARES)} |", "|---" * len(by_class.SHARES) + "|")
         yield by_class.DESIGN_SHARES
         for trace in self.traces:
@@ -205,7 +205,7 @@ class Player:
                 yield from ("", f"{self.head(cell, runs)}: {by_class.shares(runs)}", "", *by_class.table(runs))
 
     def own_fleet(self) -> Iterator[str]:
-        """Yield the design's arms on its author's fleet, beside what the author measured."""
+        """Yield the design's arms on its author's fleet, beside the author's measurements."""
         for trace in ("coding agent" if self.options.traces else GENERATED, DESIGN):
             cell = self.cell(trace, 1.0)
             runs = self.runs(cell, ON_FLEET_OF_DESIGN)
@@ -227,7 +227,7 @@ class Player:
         yield from ("", self._head_of(cell, found), "", *costs.table(found))
 
     def tiers(self) -> Iterator[str]:
-        """Yield what each tier below HBM saves where documents are read again."""
+        """Yield the savings of each tier below HBM where documents are read again."""
         cell = self.cell(DOCUMENTS, costs.TIER_LOAD)
         found = self._shrunk(cell, costs.TIER_ARMS)
         yield from ("", self._head_of(cell, found), "", *costs.tier_table(found))

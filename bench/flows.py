@@ -1,4 +1,4 @@
-"""What a fault costs under offloads: prefill and decode instances killed or suspended while requests pass through both.
+"""Cost of a fault under offloads: prefill and decode instances killed or suspended while requests pass through both.
 
     .venv/bin/python -m bench.flows [--flows "trtllm,sglang,neuron,neuron 1P1D"] [--seconds 6] [--rate 6] [--write]
 

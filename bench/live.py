@@ -1,4 +1,4 @@
-"""What watching costs: a fake fleet, many viewers, and one tab with Chromium.
+"""The cost of watching: a fake fleet, many viewers, and one tab with Chromium.
 
     .venv/bin/python -m bench.live [--instances 100] [--viewers 50] [--seconds 15] [--heap-seconds 3600]
 

@@ -1,4 +1,4 @@
-"""Whether the batches of many API keys end on time although one key is stuck and another has a huge batch.
+"""Check that the batches of many API keys end on time although one key is stuck and another has a huge batch.
 
     .venv/bin/python -m bench.many_keys [--keys 18] [--lines 60] [--huge 3000] [--rounds 3]
 

@@ -1,4 +1,4 @@
-"""How late notices arrive, and in which order: from the event until a webhook has it.
+"""The delay of notices, from the event until a webhook has received it, and their order.
 
     .venv/bin/python -m bench.notices [--notices 40] [--rate 1] [--burners 4]
 

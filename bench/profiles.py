@@ -1,4 +1,4 @@
-"""How far profiles are from measured closed loops of vLLM, by group of model, format, GPU.
+"""The distance of profiles from measured closed loops of vLLM, by group of model, format, GPU.
 
     .venv/bin/python -m bench.profiles FILE.csv [--each 12] [--group TEXT] [--budget N] [--host MS --decode US]
 

@@ -1,4 +1,4 @@
-"""How fast a published policy takes effect: two routers under load, N publishes over REST.
+"""The time until a published policy takes effect: two routers under load, N publishes over REST.
 
 For each publish and router: from the publish call's answer until the first request was sent whose answer has the new
 version in `x-weir-policy` (0 if that request was sent before the answer). Starts its own Weir.

@@ -1,4 +1,4 @@
-"""What pulls from a peer are worth in the twin: `python -m bench.pulls [--strategies random cache_aware]`.
+"""The value of pulls from a peer in the twin: `python -m bench.pulls [--strategies random cache_aware]`.
 
 Sixteen engines, by strategy and trace, over a link of 3 GB/s beside a step and one of 12.4 GB/s: the mean TTFT with
 `flow.pull_gb_per_s` over that without, and how many more requests got KV from another engine. Virtual time, one seed.

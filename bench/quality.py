@@ -1,4 +1,4 @@
-"""What users feel: the same load through Weir and through other routers, before simulated engines.
+"""The latencies of users: the same load through Weir and through other routers, in front of simulated engines.
 
     .venv/bin/python -m bench.quality [--routers weir weir:lpwl sglang-router vllm-router] [--traces conversation]
                                       [--loads 0.5 1.0] [--seeds 2] [--requests 300] [--rates conversation=1]

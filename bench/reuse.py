@@ -1,4 +1,4 @@
-"""What the blocks that a decoder lends are worth to the prefill of a session's next turn: two real vLLM, NIXL, CPU.
+"""The value of the blocks that a decoder lends to the prefill of a session's next turn: two real vLLM, NIXL, CPU.
 
     make engines && .venv/bin/python -m bench.reuse [--conversations 224] [--write]
 

@@ -1,4 +1,4 @@
-"""What the router costs beside others: CPU per request, throughput, latency, memory, in one run on the same cores.
+"""The cost of the router beside others: CPU per request, throughput, latency, memory, in one run on the same cores.
 
     .venv/bin/python -m bench.router [--seconds 4] [--rounds 3] [--shapes unary,burst,burst80,paced]
                                      [--routers weir,weir-compiled,weir-alone,floor,sglang-router,smg,…]

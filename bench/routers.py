@@ -1,4 +1,4 @@
-"""What routers cost each other: `python -m bench.routers [--routers 2 8 16] [--instances 1000] [--requests 1000]`.
+"""The cost of routers to each other: `python -m bench.routers [--routers 2 8 16] [--instances 1000] [--requests 1000]`.
 
 Of one router, while each of the others reports its load five times a second: CPU seconds a second of hearing the
 others' loads, of telling its own, and the bytes that it reads. `--requests` arrive at all routers together in a second,

@@ -1,4 +1,4 @@
-"""What KV events cost routers of a host that follow them each, or share an index process (docs/router.md).
+"""The cost of KV events to routers of a host that each follow them, or share an index process (docs/router.md).
 
     .venv/bin/python -m bench.shared_index [--routers 1 4] [--engines 100] [--blocks 5000 …] [--seconds 20] [--rate 20]
                                            [--warm 10] [--shape unary] [--held 2000]
@@ -242,7 +242,7 @@ def measured(bench: Bench, options: argparse.Namespace, routers: int, events: li
 
 
 def behind(url: str, router: str) -> int:
-    """Return the number of engines whose events come too late to be used, by the router's report."""
+    """Return the number of engines whose events arrive too late to be used, by the router's report."""
     with redis.Redis.from_url(url) as client:
         status = decode(RouterStatus, client.get(redis_keys.router_key(router)))
     return sum(" behind" in one.why for one in status.indexes.values()) if status is not None else 0

@@ -1,4 +1,4 @@
-"""Measured tables as CSV files in docs/findings/tables; the pages say what follows from them."""
+"""Measured tables as CSV files in docs/findings/tables; the pages draw the conclusions."""
 
 import csv
 import re

@@ -38,7 +38,7 @@ from router.contract.redis.router_status import RouterStatus
 CLIENTS = 6
 STOPPED_S = 3.0
 USE_S = 2.0  # age up to which use of a killed router may be lost with it
-KEPT_S = 25.0  # time until the ledger has what routers counted
+KEPT_S = 25.0  # time until the routers' counts are in the ledger
 FLUSHED_S = 1.0  # age up to which receipts of a killed router may be lost with it
 # (what, how): a signal, after which Weir restarts the process, or SIGSTOP for STOPPED_S
 FAULTS = (
@@ -59,7 +59,7 @@ spec:
   pools:
     - {{name: sums, model: llama-3.1-8b, kind: sim, replicas: 2, engine: {{time_scale: {scale}, seed: 1}}}}
 """
-# What a client asks for, on top of model and prompt; what is refused has its own status.
+# The fields that a client sends besides model and prompt; each refusal has its own status.
 ASKS: dict[str, dict[str, Any]] = {
     "whole": {},
     "stream": {"stream": True},
@@ -81,7 +81,7 @@ class Sent:
 
 @dataclass
 class Half:
-    """What clients sent, its receipts, and what engines and the key counted meanwhile."""
+    """The requests of clients, their receipts, and the counts of engines and of the key in the same time."""
 
     sent: dict[str, Sent] = field(default_factory=dict)
     receipts: dict[str, dict[str, Any]] = field(default_factory=dict)

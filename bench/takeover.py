@@ -1,4 +1,4 @@
-"""How long the control plane has no leader when, of two real control workers, the leader is killed or stopped.
+"""The time without a leader of the control plane when the leader of two real workers is killed or stopped.
 
 python -m bench.takeover [N]
 """

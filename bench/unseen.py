@@ -1,4 +1,4 @@
-"""What the twin says about the default strategy beyond the tables of docs/findings/, all simulated:
+"""The twin's results on the default strategy beyond the tables of docs/findings/, all simulated:
 
     .venv/bin/python -m bench.unseen [--tables traffic,sessions,roles,weights] [--seeds N] [--processes 2]
                                      [--traces FOLDER]

@@ -1,4 +1,4 @@
-"""Whether use is lost or counted twice while Redis, the database and routers fail under load.
+"""Check that no use is lost or counted twice while Redis, the database and routers fail under load.
 
     .venv/bin/python -m bench.use [--seeds 20] [--clients 8] [--seconds 12] [--routers 2] [--no-faults]
                             [--time-scale 4]
@@ -75,7 +75,7 @@ class World:
         redis_server.wait_until_ready(self.url)
 
     def publish(self) -> None:
-        """Publish what the control worker publishes again if Redis is empty."""
+        """Publish the values that the control worker restores if Redis is empty."""
         key = {"id": "1", "name": "bench", "sha256": sha256(SECRET.encode()).hexdigest()}
         with redis.Redis.from_url(self.url) as client:
             publish(client, self.engines)

@@ -1,4 +1,4 @@
-"""What viewers who ask large questions cost an operator: the time of a page and of REST, and the web process' CPU.
+"""The cost to an operator of viewers who ask large questions: the time of a page and of REST, and the web process' CPU.
 
     .venv/bin/python -m bench.viewers [--viewers 5] [--seconds 20] [--slug tutti] [--each]
 

@@ -1,4 +1,4 @@
-"""What the instances of a fixed split wait for: KV usage of the fullest ones, and the parts of the TTFT."""
+"""The causes of waits on the instances of a fixed split: KV usage of the fullest ones, and the parts of the TTFT."""
 
 from collections.abc import Callable, Iterator
 from statistics import fmean

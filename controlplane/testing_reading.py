@@ -1,4 +1,4 @@
-"""How a page reads: the words on it, what a screen reader hears, both themes, a narrow screen."""
+"""The legibility of a page: its words, the text of screen readers, both themes, a narrow screen."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -68,7 +68,7 @@ def read_words(page: Page) -> int:
 
 
 def shifted(page: Page) -> float:
-    """Return how far content has moved since the page was opened, as Chromium scores it (CLS), except after inputs."""
+    """Return the layout shift since the page was opened, as Chromium scores it (CLS), except after inputs."""
     return float(page.evaluate(SHIFTED))
 
 

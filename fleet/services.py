@@ -75,7 +75,7 @@ class Applied:
     spec: FleetSpec
     changes: tuple[FleetChange, ...]
     dry_run: bool
-    warnings: tuple[str, ...] = ()  # what is accepted, but will not work yet
+    warnings: tuple[str, ...] = ()  # problems of settings that are accepted, but will not work yet
 
     @property
     def drift(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a step of a delivery can show, and how often its judge is wrong.
+"""The effects that a step of a delivery can show, and the error rate of its judge.
 
     .venv/bin/python -m bench.canary [steps] [judged] [hours] [doubled] [--trace FILE] [--seeds 8] [--hours 1000]
                                      [--engines 12] [--gpu h200_sxm] [--model-profile Qwen3-32B] [--minutes 30]
@@ -57,7 +57,7 @@ def plan() -> Plan:
     return parse_plan({"steps": [*steps, {"mode": "full"}]}, pools=["chat"])
 
 
-# What a step shows of a candidate.
+# The effects of a candidate that a step shows
 
 
 def steps(scene: Scene, candidates: Sequence[str], seeds: Sequence[int]) -> Iterator[str]:
@@ -73,7 +73,7 @@ def steps(scene: Scene, candidates: Sequence[str], seeds: Sequence[int]) -> Iter
         yield _row(name, percent(truth, "+.0f"), *(f"{fmean(each) / truth:.1f}" for each in shown))
 
 
-# What the judge says of a candidate.
+# The judge's findings about a candidate
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _judged_row(name: str, found: Sequence[Judged]) -> str:
     return _row(name, *cells, ", ".join(f"{each} {count}" for each, count in deferred.items()))
 
 
-# How often the judge is wrong.
+# The error rate of the judge
 
 
 def hours(count: int) -> Iterator[str]:
@@ -211,7 +211,7 @@ def until_seen(traffic: Traffic, limits: Limits, seed: int) -> float:
     return math.inf
 
 
-# The command line.
+# The command line
 
 
 def _middle(values: Sequence[float]) -> float:

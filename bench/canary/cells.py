@@ -1,4 +1,4 @@
-"""What the judge finds in a stream of requests, look by look."""
+"""The judge's findings in a stream of requests, look by look."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""Candidates in the twin: their effect on a whole pool, and what each kind of step shows of it."""
+"""Candidates in the twin: their effect on a whole pool, and the part of it that each kind of step shows."""
 
 import json
 import random
@@ -70,7 +70,7 @@ class Scene:
 
 
 def _session(request: object) -> str:
-    """Return the session of a request; in a trace without sessions, the first block tells conversations apart."""
+    """Return the session of a request; in a trace without sessions, the first block distinguishes conversations."""
     blocks = list(request.block_ids())  # type: ignore[attr-defined]
     return request.session or str(blocks[min(1, len(blocks) - 1)] if blocks else request.index)  # type: ignore[attr-defined]
 

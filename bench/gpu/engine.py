@@ -284,7 +284,7 @@ def means(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def recall(fleet: Fleet, url: str, model: str, words: float) -> dict[str, Any]:
-    """Return the mean TTFT of prompts that are new, held by the GPU, and gone from it."""
+    """Return the mean TTFT of prompts that are new, held by the GPU, and evicted from it."""
     kv_tokens = kv_tokens_of(fleet)
     texts = [prompt(random.Random(100 + number), round(RECALL * words)) for number in range(RECALLED)]
     others = [prompt(random.Random(500 + number), round(RECALL * words)) for number in range(2 + kv_tokens // RECALL)]

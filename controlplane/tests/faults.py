@@ -206,7 +206,7 @@ class Operator:
         self._thread.join()
 
     def ended(self) -> str:
-        """Return how the experiment ended; a worker that died is recognised by its heartbeat."""
+        """Return the outcome of the experiment; a worker that died is recognised by its heartbeat."""
         end = time.monotonic() + PATIENCE_S
         status = ""
         while time.monotonic() < end:
@@ -217,7 +217,7 @@ class Operator:
         return status
 
     def missing(self) -> list[str]:
-        """Return what was acknowledged and is missing: versions, audit entries, values of drafts, results."""
+        """Return acknowledged items that are missing: versions, audit entries, values of drafts, results."""
         versions = _pages(self._weir, "/policies/default/versions?limit=100", None, "number")
         entries = _pages(self._weir, "/audit?limit=200", "entries", "id")
         reasons, audited = {one["reason"] for one in versions}, {one["reason"] for one in entries}

@@ -165,7 +165,7 @@ class RealUp:
         return process.find({"WEIR_DATA_DIR": str(self.folder)}) + self.engines()
 
     def left(self):
-        """Return what remains of the processes; a killed process takes a moment to disappear."""
+        """Return the remaining processes; a killed process takes a moment to disappear."""
         end = time.monotonic() + 20.0
         while (found := self.everything()) and time.monotonic() < end:
             time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Which test files a run imports."""
+"""The test files that a run imports."""
 
 import pytest
 

@@ -163,7 +163,7 @@ def test_input_refused_in_the_other_process_is_refused_here() -> None:
         computed(refusing, None, abs)
 
 
-def test_a_computation_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_computation_that_never_ends_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(computing, "LONGEST_S", 0.0)
     with asked_by(lambda: "vera"), pytest.raises(Busy, match="given up after 0 s"):
         computed(time.sleep, 60)

@@ -1,4 +1,4 @@
-"""What pyproject.toml names is used, and what the code imports is named in it."""
+"""Each package named in pyproject.toml is used, and each imported package is named there."""
 
 import ast
 import re

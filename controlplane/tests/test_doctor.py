@@ -18,14 +18,14 @@ def test_the_settings_are_printed_without_secrets(name, value, shown):
     assert doctor.masked(name, value) == shown
 
 
-def test_a_redis_that_is_unreachable_is_named_without_its_password(settings):
+def test_an_unreachable_redis_is_named_without_its_password(settings):
     settings.REDIS_URL = "redis://:s3cret@127.0.0.1:1/0"
     finding = doctor.redis_server()
     assert not finding.good
     assert "s3cret" not in finding.text
 
 
-def test_doctor_warns_of_what_operators_can_reach_on_the_host(settings):
+def test_doctor_warns_of_the_parts_of_the_host_that_operators_can_reach(settings):
     assert "(not set: WEIR_ALLOWED_PROGRAMS, WEIR_ALLOWED_FOLDERS, WEIR_ALLOWED_VARIABLES," in doctor.operators().text
     for name in ("PROGRAMS", "FOLDERS", "VARIABLES", "ARGUMENTS"):
         setattr(settings, f"ALLOWED_{name}", ("none",))

@@ -218,7 +218,7 @@ ON_HOST = (deliver_command, fleet_command, up_fleet)  # started by an administra
 def world(redis_away, db):
     policies.create_policy("careful", policies.default_document("adaptive_v1"), ADA, WHY)
     actions.apply(AGAIN_ON, ADA, reason=WHY)
-    policies.create_policy("loose", policies.default_document("random"), OTTO, WHY)  # by whom the rules are for
+    policies.create_policy("loose", policies.default_document("random"), OTTO, WHY)  # Otto, to whom the rules apply
 
 
 @pytest.fixture

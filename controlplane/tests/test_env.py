@@ -4,7 +4,7 @@ from controlplane.base.process import env
 from controlplane.doors.cli.command import manage
 
 
-def test_a_value_can_come_from_a_file(monkeypatch, tmp_path):
+def test_a_value_can_be_read_from_a_file(monkeypatch, tmp_path):
     (tmp_path / "secret").write_text("s3cret\n")
     monkeypatch.setenv("WEIR_X_FILE", str(tmp_path / "secret"))
     assert env.text("WEIR_X") == "s3cret"

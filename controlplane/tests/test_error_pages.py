@@ -1,4 +1,4 @@
-"""What went wrong, what still works, what to do, and an id to quote; never a stack trace."""
+"""Error pages name the problem, the parts that still work, a remedy and an id to quote; never a stack trace."""
 
 import pickle
 
@@ -57,7 +57,7 @@ def busy(monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["/systems/tutti/", "/systems/neuron/figures/"])
-def test_a_page_that_asks_for_too_much_at_once_says_so_and_when_to_come_back(quiet, busy, path):
+def test_a_page_that_asks_for_too_much_at_once_explains_that_and_when_to_retry(quiet, busy, path):
     answer = quiet.get(path)
     assert (answer.status_code, answer.headers["Retry-After"], answer.headers["Refresh"]) == (429, "5", "5")
     assert b"3 computations of yours run or wait already" in answer.content
@@ -83,7 +83,7 @@ def test_a_computation_whose_process_is_killed_says_so_on_pages_and_over_rest(qu
     assert answer.json()["detail"] == f"this {said}"
 
 
-def test_an_operation_that_asks_for_too_much_at_once_says_so_and_when_to_come_back(vera, busy):
+def test_an_operation_that_asks_for_too_much_at_once_explains_that_and_when_to_retry(vera, busy):
     answer = api_caller(vera).post("/systems/tutti", {"inputs": {}})
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "5")
     assert answer.json()["detail"].startswith("3 computations of yours")

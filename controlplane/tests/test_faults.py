@@ -58,7 +58,7 @@ def test_nothing_acknowledged_and_no_request_is_lost(worlds, name):
 
 
 def test_missing_changes_are_found():
-    """The operator believes to have published more than there is; this tests the check itself."""
+    """The operator believes that more was published than exists; this tests the check itself."""
 
     class Api(faults.Operator):
         def __init__(self):

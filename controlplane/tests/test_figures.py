@@ -162,7 +162,7 @@ def test_every_figure_of_a_page_has_a_row_and_every_row_is_shown() -> None:
 
 
 def test_a_cell_contains_a_number_or_one_of_the_known_texts() -> None:
-    """What a view has formatted counts as a figure only if its cell has the class `number`."""
+    """Text formatted by a view counts as a figure only if its cell has the class `number`."""
     known = set(_words(TEXTS).split("; "))
     shown = {}
     for path in TEMPLATES.rglob("*.html"):

@@ -31,7 +31,7 @@ def asked(monkeypatch):
 
 
 async def starting():
-    """Return what the lifespan protocol tells a server."""
+    """Return the messages that a server gets through the lifespan protocol."""
     said = []
 
     async def receive():
@@ -66,7 +66,7 @@ def test_the_database_is_polled_until_no_migration_is_missing(asked):
     assert left == [set()]
 
 
-def test_progressing_migrations_are_waited_for_and_the_wait_is_reported(asked, monkeypatch, caplog):
+def test_the_wait_for_migrations_continues_while_they_progress_and_is_reported(asked, monkeypatch, caplog):
     """Each poll takes a second, on a machine so slow that all of them together far exceed the idle limit."""
     seconds = itertools.count()
     monkeypatch.setattr(migrated, "time", SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _s: None))
@@ -110,7 +110,7 @@ async def test_a_server_listens_once_the_database_is_ready(asked):
     ]
 
 
-async def test_a_server_without_its_database_ends_and_says_why(asked, monkeypatch):
+async def test_a_server_without_its_database_ends_and_gives_the_reason(asked, monkeypatch):
     asked({UNKNOWN})
     monkeypatch.setattr(migrated.patience, "IDLE_S", 0.0)
     (failed,) = await starting()
@@ -118,7 +118,7 @@ async def test_a_server_without_its_database_ends_and_says_why(asked, monkeypatc
     assert "9999_of_tomorrow" in failed["message"]
 
 
-def test_a_worker_without_its_database_ends_and_says_why(asked, monkeypatch):
+def test_a_worker_without_its_database_ends_and_gives_the_reason(asked, monkeypatch):
     asked({UNKNOWN})
     monkeypatch.setattr(migrated.patience, "IDLE_S", 0.0)
     with pytest.raises(SystemExit, match="weir: the database lacks"):

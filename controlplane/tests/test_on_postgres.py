@@ -1,4 +1,4 @@
-"""Which tests also run on PostgreSQL."""
+"""The tests that also run on PostgreSQL."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What all pages show while a node's worker is silent and while the disk is read-only, with a whole `manage.py up`:
+"""All pages while a node's worker is silent and while the disk is read-only, with a whole `manage.py up`:
 rows of the table in docs/operate.md."""
 
 import os

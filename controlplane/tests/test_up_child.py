@@ -39,7 +39,7 @@ async def says(child, text):
         await asyncio.sleep(0.02)
 
 
-async def test_the_output_of_a_process_goes_to_its_log(make):
+async def test_the_output_of_a_process_is_written_to_its_log(make):
     child = make("import sys; print('out', flush=True); print('trouble', file=sys.stderr)")
     await child.start()
     assert await child.ended() == 0
@@ -83,7 +83,7 @@ async def test_a_child_that_exits_during_startup_is_reported_with_its_last_log_l
         await ready.wait(child, "unix:///nowhere")
 
 
-async def test_a_silent_child_is_given_up(make):
+async def test_a_silent_child_is_abandoned(make):
     child = make("import time; time.sleep(60)")
     child.process = Process("thing", "servers", child.process.argv, Ready("http", "http://127.0.0.1:9/healthz"), 1.0)
     await child.start()
@@ -111,7 +111,7 @@ class Slow:
         return "Loading the applications"
 
 
-async def test_a_slow_process_that_makes_progress_is_waited_for_and_the_wait_is_reported(monkeypatch, tmp_path, capsys):
+async def test_the_wait_for_a_slow_process_lasts_while_it_makes_progress_and_is_reported(monkeypatch, tmp_path, capsys):
     slow = Slow(monkeypatch, tmp_path / "none.log", works=0.05)
     await ready.wait(slow, "")
     lines = capsys.readouterr().out.splitlines()
@@ -119,7 +119,7 @@ async def test_a_slow_process_that_makes_progress_is_waited_for_and_the_wait_is_
     assert lines[0] == "web          still starts after 99 s, 0.7 s of CPU time used: Loading the applications"
 
 
-async def test_a_child_that_only_writes_to_its_log_is_waited_for(monkeypatch, tmp_path):
+async def test_the_wait_for_a_child_continues_while_it_only_writes_to_its_log(monkeypatch, tmp_path):
     slow = Slow(monkeypatch, tmp_path / "web.log", works=0)
     monkeypatch.setattr(slow, "last_line", lambda: str(slow.log.write_text("x" * slow.looks)))
     await ready.wait(slow, "")

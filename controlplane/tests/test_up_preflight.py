@@ -23,7 +23,7 @@ def test_impossible_options_are_refused_with_what_is_allowed(options, says):
         preflight.check_options(options)
 
 
-def test_a_fleet_file_that_is_not_there_is_named(tmp_path):
+def test_a_missing_fleet_file_is_named(tmp_path):
     with pytest.raises(CannotStart, match=r"--fleet .*nowhere.yaml: no such file"):
         preflight.check_options(Options(fleet=tmp_path / "nowhere.yaml"))
 

@@ -23,7 +23,7 @@ def failing(times: int, stopping: threading.Event) -> Callable[[str], None]:
     return scrape
 
 
-def test_a_node_whose_redis_is_unreachable_continues_and_says_so_once(
+def test_a_node_whose_redis_is_unreachable_continues_and_logs_that_once(
     db: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "controlplane.base.worker")

@@ -153,7 +153,7 @@ def _of_roles(rows: Iterable[Instance], samples: Mapping[str, InstanceSample]) -
 
 
 def _slots(row: Instance) -> int | None:
-    """Return how many sequences a decoder runs at once."""
+    """Return the number of sequences that a decoder runs at once."""
     given = row.started_from
     slots = getattr(given.options(), "max_num_seqs", None) if given.known_kind else None
     return slots if isinstance(slots, int) else None

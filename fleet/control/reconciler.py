@@ -91,7 +91,7 @@ def _create(order: _ActionStep) -> bool:
                 ordinal=order.action.ordinal,
                 node="",
                 reason=order.action.reason,
-                # The epochs of a name continue, so that routers can tell the new process from the old one.
+                # The epochs of a name continue, so that routers can distinguish the new process from the old one.
                 epoch=latest.epoch if latest else 0,
                 listed=_listing(order),
             )

@@ -32,7 +32,7 @@ def source_of(spec: ExternalSpec) -> Source:
 
 
 def _identity(spec: ExternalSpec) -> str:
-    """Return what identifies the source: pools with the same source share a poll."""
+    """Return the identity of the source: pools with the same source share a poll."""
     return repr((spec.dns, spec.file, sorted(spec.kubernetes.items()), scheme(spec)))
 
 

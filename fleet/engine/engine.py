@@ -495,7 +495,7 @@ class Engine:
         return DecodeRun(steps, first_s, growth_s, batch, context)
 
     def count_equal(self, run: DecodeRun, steps: int) -> int:
-        """Return how many of the next `steps` run before a request joins or is preempted."""
+        """Return the number of the next `steps` that run before a request joins or is preempted."""
         if steps > 1 and self._arriving:  # a request that becomes ready during a step joins after it
             wait_s = self._arriving[0].ready_s - self.clock_s
             later = self.limits.async_scheduling and wait_s > 0  # or after the step that is already planned by then

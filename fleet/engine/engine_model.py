@@ -62,7 +62,7 @@ class RequestLoad:
 
 
 def in_flight(served: Sequence[ServedRequest]) -> list[int]:
-    """Return how many requests are in flight when each of them begins, in order of time."""
+    """Return the number of requests in flight when each of them begins, in order of time."""
     begins, ends = sorted(one.begin_s for one in served), sorted(one.end_s for one in served)
     return [bisect_right(begins, at) - bisect_left(ends, at) for at in begins]
 

@@ -241,7 +241,7 @@ GRAPH_BYTES_PER_LAYER = 16.5e6
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What versions of vLLM keep of each GPU's memory, in bytes."""
+    """The memory that versions of vLLM keep on each GPU, in bytes."""
 
     per_logit: float
     alone: float  # outside PyTorch, with one GPU
@@ -458,7 +458,7 @@ def kept_bytes(
     sequences: int = SEQUENCES,
     step_tokens: int = STEP_TOKENS,
 ) -> float:
-    """Return what vLLM keeps of each GPU's memory besides weights and KV."""
+    """Return the memory that vLLM keeps on each GPU besides weights and KV."""
     kept = KEPT[max(since for since in KEPT if since <= version)]
     sampler = kept.per_logit * vocabulary * min(sequences, step_tokens) + SAMPLER_BYTES
     peak = max(FORWARD_BYTES_PER_TOKEN * step_tokens, sampler)

@@ -209,7 +209,7 @@ class Scheduler:
         return len(self.running) < self.limits.max_num_seqs
 
     def _chunk(self, request: EngineRequest, budget: int) -> int:
-        """Return how many tokens of an admitted request are computed in this step."""
+        """Return the number of tokens of an admitted request that are computed in this step."""
         return min(request.tokens - request.computed, budget)
 
     def _enter(self, request: EngineRequest, plan: StepPlan) -> bool:

@@ -312,7 +312,7 @@ def fail_lost(model: type[J], fail: Callable[[J, str], object], attempt: Try, no
 
 
 def lost(job: Job, now: datetime | None = None) -> str:
-    """Return how the job's worker was lost; empty while it may still be alive."""
+    """Return the way in which the job's worker was lost; empty while it may still be alive."""
     if process_identity.is_gone(job.worker):
         return "worker lost: its process ended"
     silent_s = ((now or timezone.now()) - job.heartbeat_at).total_seconds() if job.heartbeat_at else 0.0

@@ -10,7 +10,7 @@ _WITHOUT_PROCESS = ("stopped", "failed", "starting")
 
 
 def difference(pool: DesiredPool, instance: ObservedInstance) -> str:
-    """Return how an instance differs from its declaration; empty if it matches."""
+    """Return the difference of an instance from its declaration; empty if it matches."""
     target = goal(pool, instance)
     if target == "gone":
         remembered = pool.listed is not None and not pool.removed and instance.state in AT_REST

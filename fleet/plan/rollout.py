@@ -133,7 +133,7 @@ def _replaced(
 
 
 def slots(pool: DesiredPool, instances: Sequence[ObservedInstance]) -> int:
-    """Return how many more instances an in-place change may take out of routing."""
+    """Return the number of further instances that an in-place change may take out of routing."""
     if pool.update.strategy == "surge" and pool.ordinals is None:
         return 0
     run = [one for one in staying(instances) if goal(pool, one) == "run"]

@@ -13,7 +13,7 @@ from fleet.simengine.http.errors import ApiError
 
 
 class Apart(bytes):
-    """What a request for an adapter, or with a salt, adds to KV events."""
+    """The fields that a request for an adapter, or with a salt, adds to KV events."""
 
     adapter = salt = ""
 

@@ -1,4 +1,4 @@
-"""Runs an engine by the wall clock, with one timer, which is set for the next event in virtual time.
+"""Runs an engine by the wall clock, with one timer set for the next event in virtual time.
 The event loop's timers have a resolution of a millisecond and each wake-up costs time, so ticks keep a minimum
 distance. Steps that ended in between are delivered together, with their tokens as one chunk, as vLLM merges outputs for
 slow clients.
@@ -27,8 +27,8 @@ class Driver:
         steps: RankSteps | None = None,
         origin_s: float | None = None,
     ) -> None:
-        """Create a driver. `steps` is the engine in its group, if it steps together with others, all of which share
-        one `origin_s`, monotonic."""
+        """Create a driver. If the engine steps together with others, `steps` is the engine in its group, and all of
+        them share one monotonic `origin_s`."""
         self._engine = engine
         self._steps = steps or engine
         self._scale = time_scale

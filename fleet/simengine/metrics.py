@@ -86,7 +86,7 @@ class Metrics:
         }
         self._sim_histograms = {
             "time_to_second_token_seconds": Histogram(FIRST_TOKEN_S),
-            "request_interruptions": Histogram(INTERRUPTIONS),  # steps with another request's prefill while it decodes
+            "request_interruptions": Histogram(INTERRUPTIONS),  # decode steps shared with another request's prefill
         }
         self._failed_transfers = 0
         self._pulled_tokens = 0

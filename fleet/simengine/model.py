@@ -82,7 +82,7 @@ class SimulatedGpus:
     """The GPUs of one rank, by its law."""
 
     memory: GpuMemory
-    limit_w: float | None  # power limit of all of them together; None: their draws are unknown
+    limit_w: float | None  # combined power limit of the GPUs; None: their power draw is unknown
 
 
 def simulated_gpus(options: SimOptions, role: str) -> SimulatedGpus:

@@ -24,7 +24,7 @@ NO_TRANSFER = TransferRequest()
 Connect = Callable[[Callable[[], bool], Callable[[str], None]], Connector | None]
 
 
-# vLLM's sleep mode: which parts of the GPU's memory sleep, and whether the weights are present. Level 1 moves the
+# vLLM's sleep mode: the sleeping parts of GPU memory, and whether the weights are present. Level 1 moves the
 # weights to host memory. Level 2 discards them: after waking up, the memory holds arbitrary values until the weights
 # are loaded again. vLLM would then answer from these without an error; here such a request fails.
 WEIGHTS, KV_CACHE = TAGS = ("weights", "kv_cache")

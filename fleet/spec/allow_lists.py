@@ -63,7 +63,7 @@ def refusals(
 ) -> list[Problem]:
     """Return the problems. `resolve` maps a path to the one that is compared with the folders; a node follows links."""
     values, found = vars(build(kind.spec, engine)), []
-    if not kind.launched:  # nothing of the engine runs here, but these files are read
+    if not kind.launched:  # the engine runs elsewhere, but Weir reads these files
         for name in ("file", "tokenizer"):
             found += _paths(lists, values.get(name) or "", f"{path}.engine.{name}", resolve)
         for name, given in (values.get(TLS) or {}).items():

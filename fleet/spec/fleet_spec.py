@@ -217,7 +217,7 @@ def _check_can_add_prefills(
     scaling = autoscale_of(autoscale)
     if scaling.prefill_max is None:
         return
-    decodes = scaling.max - 1  # decode_max does not limit where a person sets the sum
+    decodes = scaling.max - 1  # decode_max sets no limit where a person chose the total
     if why := fixed_sides(kind, build(kind.spec, engine), scaling.prefill_max, decodes):
         problems.note(f"{path}.autoscale.prefill_max", scaling.prefill_max, why)
 

@@ -21,7 +21,7 @@ CLASSES = ("warm", "medium", "heavy")
 
 @dataclass(frozen=True)
 class Update:
-    """How a changed configuration is rolled out."""
+    """The rollout of a changed configuration."""
 
     strategy: str = option(
         "in_place",
@@ -67,7 +67,7 @@ class Update:
         return self.max_surge if self.max_surge is not None else max(1, replicas // 4)
 
     def unavailable(self, replicas: int) -> int:
-        """Return how many instances may be out of routing at the same time during a change."""
+        """Return the number of instances that may be out of routing at the same time during a change."""
         if self.max_unavailable is not None:
             return self.max_unavailable
         return 0 if self.strategy == "surge" else max(1, replicas // 4)
@@ -111,7 +111,7 @@ def _limit(title: str, help: str) -> Any:
 
 @dataclass(frozen=True)
 class Autoscale:
-    """How the load sets the number of instances."""
+    """The rules by which the load sets the number of instances."""
 
     mode: str = option(
         "advisory", "Mode", "advisory only reports what it would do.", kind="text", choices=("advisory", "automatic")
@@ -176,8 +176,8 @@ class Autoscale:
 
 
 def wakes_on_demand(given: Mapping[str, object]) -> bool:
-    """Return whether the pool may have no instance and waiting requests start one: through this autoscaler, or, in the
-    mode advisory, through the system that follows its advice.
+    """Return whether the pool may scale to zero and a waiting request starts an instance: through this autoscaler, or,
+    in advisory mode, through the system that follows its advice.
     """
     return bool(given) and autoscale_of(given).min == 0
 
@@ -207,9 +207,9 @@ def schedule_of(given: Mapping[str, object]) -> Schedule:
 
 
 class Access(Struct, frozen=True):
-    """Which parts of requests reach the engines."""
+    """The parts of requests that reach the engines."""
 
-    trusted_keys: frozenset[str] = frozenset()  # names of API keys whose requests may have fields that steer engines
+    trusted_keys: frozenset[str] = frozenset()  # names of API keys whose requests may carry fields that steer engines
     salt_by_key: bool = False  # True: each API key has its own cache
     billing_line: BillingLine = "auto"  # treatment of Claude Code's line
 

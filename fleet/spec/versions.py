@@ -20,7 +20,7 @@ KEPT = 50  # versions kept per pool
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """Whether a pool's current configuration is proven, and which version to fall back to."""
+    """The state of a pool's current configuration, proven or not, and the version to fall back to."""
 
     proven: bool = True
     stable_hash: str = ""  # latest other proven version that has not failed since

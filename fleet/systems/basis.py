@@ -1,4 +1,4 @@
-"""What agreement with a published value proves."""
+"""The evidential value of agreement with a published value."""
 
 from typing import Literal
 

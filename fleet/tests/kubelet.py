@@ -24,7 +24,7 @@ class Kubelet:
         third = os.getpid() % 250  # keeps concurrent test processes from taking each other's addresses
         self._addresses = (f"127.{64 + third % 64}.{third}.{last}" for last in itertools.cycle(range(2, 250)))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._told: set[str] = set()  # Pods that were told to end
+        self._told: set[str] = set()  # Pods that were asked to end
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()

@@ -1,4 +1,4 @@
-"""What administrators let a fleet document name."""
+"""The values that administrators allow in a fleet document."""
 
 from pathlib import Path
 from typing import Any

@@ -21,7 +21,7 @@ OF_TWO = {
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("first", OF_TWO.values(), ids=OF_TWO)
-def test_a_document_made_from_an_older_fleet_is_refused_even_if_both_arrive_at_once(
+def test_a_document_based_on_an_older_fleet_is_refused_even_if_both_arrive_at_once(
     fake_kind: None, monkeypatch: pytest.MonkeyPatch, first: Callable[[], object]
 ) -> None:
     services.apply_fleet(document(1), "ada")

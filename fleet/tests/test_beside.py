@@ -1,4 +1,4 @@
-"""Values that a second process computes beside the first."""
+"""Values computed by a second process alongside the first."""
 
 import os
 import time

@@ -60,7 +60,7 @@ def test_a_known_log_line_is_reported_as_its_cause(line: str, words: str) -> Non
     assert told.endswith(line[:300])
 
 
-def test_each_cause_gives_advice_and_has_a_line_that_shows_it() -> None:
+def test_each_cause_has_advice_and_an_example_line() -> None:
     assert [cause for _, cause in CAUSES if ": " not in cause] == []
     found = [next(cause for pattern, cause in CAUSES if pattern.search(line)) for line in LINES]
     assert {cause for _, cause in CAUSES} - set(found) == set()

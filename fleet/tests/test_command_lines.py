@@ -246,7 +246,7 @@ def test_each_nixl_instance_has_its_own_side_channel() -> None:
     assert wire.connector == "nixl"
 
 
-def test_decoders_lend_blocks_to_prefills_which_compute_evicted_ones() -> None:
+def test_prefills_borrow_blocks_from_decoders_and_compute_evicted_ones() -> None:
     given = {**CPU, "kv": "nixl", "lend_s": 60, "prefill_instances": 1}
     (prefill, _, takes), (decode, _, _) = (made("vllm", given, launch(number)) for number in (0, 1))
     prefill, decode = transfer_of(prefill), transfer_of(decode)
@@ -508,7 +508,7 @@ def test_neuron_servers_know_their_role_and_where_to_find_each_other() -> None:
     assert made("neuron", {})[2] == KvWire()
 
 
-def test_prefill_instances_that_are_added_on_neuron_take_the_last_cores() -> None:
+def test_prefill_instances_added_on_neuron_take_the_last_cores() -> None:
     cores = [str(core) for core in range(14)]
     given = {
         "prefill_instances": 1,
@@ -598,7 +598,7 @@ def test_trtllm_publishes_kv_events_if_its_pool_needs_an_exact_index() -> None:
     assert "kv_events_config" not in json.loads(kind.files(plain, where)[OPTIONS_FILE])
 
 
-def test_an_engine_of_someone_else_is_only_described() -> None:
+def test_an_external_engine_is_described_but_not_started() -> None:
     given = {
         "urls": ["http://10.0.0.7:8000/", "http://10.0.0.8:8000"],
         "connector": "mooncake_p2p",

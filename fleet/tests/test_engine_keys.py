@@ -1,4 +1,4 @@
-"""An engine that requires a key: which callers send it, where it is stored, and what a missing or wrong key reports."""
+"""An engine that requires a key: which callers send it, where it is stored, how a missing or wrong one is reported."""
 
 import json
 import os

@@ -81,7 +81,7 @@ def test_an_engine_runs_as_the_user_and_cannot_read_the_data_folder(
 
     def has_written() -> bool:
         lines[:] = logs.tail(logs.path_of("p-0"), 20)
-        return "wrote" in lines  # on its own line: the first line repeats the command, which contains it
+        return "wrote" in lines  # alone on a line, since the first line repeats the command that contains it
 
     world.until(has_written)
     assert lines[1:3] == [NOBODY, user.home]

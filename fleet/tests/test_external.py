@@ -110,7 +110,7 @@ def test_an_engine_may_have_a_path_that_is_not_the_api() -> None:
         assert not is_engine_url(wrong)
 
 
-def test_a_sample_reports_that_an_engine_caches_no_prefixes_whatever_page_said_so() -> None:
+def test_a_sample_reports_missing_prefix_caching_whichever_page_reported_it() -> None:
     row = Instance(name="p-0", epoch=1, pool=Pool(name="p"), wire={"uncached": True})
     scraper = Scraper()
     scraper._memory["p-0"] = InstanceMemory(1, 0.0)

@@ -80,13 +80,15 @@ def test_an_invalid_manifest_is_reported_in_the_servers_words(server: Kubernetes
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_server_that_answers_later_is_retried(server: KubernetesApi, cluster: Cluster, status: int) -> None:
+def test_a_server_that_asks_for_a_later_call_is_retried(server: KubernetesApi, cluster: Cluster, status: int) -> None:
     cluster.fail("POST", "/pods", status, "later", times=2, retry_after="0")
     assert server.create_pod(POD).name == "p-0-e1"
     assert [method for method, _ in cluster.requests] == ["POST"] * 3
 
 
-def test_a_server_that_keeps_answering_later_counts_as_unreachable(server: KubernetesApi, cluster: Cluster) -> None:
+def test_a_server_that_always_asks_for_a_later_call_counts_as_unreachable(
+    server: KubernetesApi, cluster: Cluster
+) -> None:
     cluster.fail("GET", "/version", 503, "etcd leader changed", times=99, retry_after="0")
     with pytest.raises(NotReached, match="answers 503: etcd leader changed"):
         server.version()

@@ -90,7 +90,7 @@ def test_while_the_api_server_is_unreachable_engines_keep_serving_and_none_is_st
     kubelet.kill("p-0-e1")
     there.until(there.is_in(State.UNREACHABLE))
     there.age(15)
-    there.until(there.is_in(State.STOPPING))  # the stop is wanted, but the API server cannot be told
+    there.until(there.is_in(State.STOPPING))  # the stop is requested, but the API server is unreachable
     cluster.start()
     there.until(there.is_in(State.FAILED))
     there.age(60)

@@ -16,7 +16,7 @@ SETTINGS = ("WEIR_KUBERNETES_NAMESPACE", "WEIR_KUBERNETES_CONTEXT", "WEIR_KUBERN
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     for name in (*SETTINGS, "WEIR_NODE_ADDRESS", "WEIR_NODE_LABELS"):
-        monkeypatch.setenv(name, "")  # the command sets these variables for the worker process that it turns into
+        monkeypatch.setenv(name, "")  # the command sets these variables before it becomes the worker process
     prepared: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda program, argv: prepared.append(argv))
     return prepared
@@ -49,7 +49,7 @@ def test_a_wrong_file_is_refused_with_its_name(
         call_command("node", "--name", "k8s", "--kubernetes", "--pods", str(tmp_path / "pods.yaml"))
 
 
-def test_the_worker_is_told_its_namespace(
+def test_the_worker_receives_its_namespace(
     started: list[Any], clusters: Callable[..., Cluster], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clusters()
@@ -61,7 +61,7 @@ def test_the_worker_is_told_its_namespace(
     assert "127.0.0.1" not in capsys.readouterr().err  # the node's own address does not matter: each Pod has one
 
 
-def test_inside_a_cluster_it_is_the_workers_own_namespace(
+def test_inside_a_cluster_the_namespace_is_that_of_the_worker(
     started: list[Any], clusters: Callable[..., Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clusters()

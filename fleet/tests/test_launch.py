@@ -109,7 +109,7 @@ def test_a_process_that_ends_on_request_is_distinguished_from_a_killed_one(start
 )
 def test_an_ended_process_reports_its_signal_or_exit_status(start: Start, script: str, told: str) -> None:
     pid, _ = start(["sh", "-c", script])
-    until(lambda: (process.inspect(pid) or process.ProcessState("Z", 0)).letter == "Z")  # not waited for
+    until(lambda: (process.inspect(pid) or process.ProcessState("Z", 0)).letter == "Z")  # not reaped
     assert process.how_ended(pid) == told
 
 
@@ -127,7 +127,7 @@ def test_the_end_of_a_process_that_another_thread_collects_during_its_start_is_k
     assert process.how_ended(pid) == "the process ended with exit status 3"
 
 
-def test_how_another_workers_process_ended_is_unknown() -> None:
+def test_the_exit_status_of_another_workers_process_is_unknown() -> None:
     assert process.how_ended(1) == process.how_ended(None)
     assert "exit status is unknown" in process.how_ended(1)
 

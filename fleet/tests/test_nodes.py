@@ -1,4 +1,4 @@
-"""Nodes: what they report, what is not placed on them, what happens when one is silent; and nothing starts twice."""
+"""Nodes: their reports, cordons, and the effects of a silent node; and nothing starts twice."""
 
 import datetime as dt
 import errno

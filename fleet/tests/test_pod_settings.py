@@ -1,4 +1,4 @@
-"""What a node's file sets for its Pods, how it is merged into them, and the capacity of a cluster."""
+"""The settings that a node's file has for its Pods, their merge into the Pods, and the capacity of a cluster."""
 
 from pathlib import Path
 from typing import Any

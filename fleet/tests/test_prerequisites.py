@@ -1,4 +1,4 @@
-"""What a host must have before an engine can start, and the message if it is missing."""
+"""The prerequisites of an engine's start on a host, and the message for a missing one."""
 
 import os
 import socket
@@ -30,7 +30,7 @@ def test_a_program_is_located_in_path_or_by_its_full_path() -> None:
     assert gone == Prerequisite("/no/such", False, "not found, or not executable", "install it")
 
 
-def test_modules_are_looked_for_in_the_engines_own_python() -> None:
+def test_modules_are_searched_for_in_the_engines_own_python() -> None:
     found = look(Requirement("module", "json", sys.executable), Requirement("module", "no_such", sys.executable))
     assert [one.good for one in found] == [True, False]
     assert found[1].text == f"not installed in {sys.executable}"

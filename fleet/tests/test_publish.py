@@ -87,7 +87,9 @@ def test_the_detected_server_is_the_kind_and_the_tokenizer_names_sglang_as_the_r
         ({"gpu": "h100_sxm", "model_profile": "Qwen3-30B-A3B"}, 0.94 / 350, 9_900),
     ],
 )
-def test_a_pool_publishes_what_context_costs_its_engines(engine: dict[str, object], cost: float, equal: float) -> None:
+def test_a_pool_publishes_the_cost_of_context_on_its_engines(
+    engine: dict[str, object], cost: float, equal: float
+) -> None:
     law = law_of_pool(Pool(name="p", kind="sim", model="m", engine=engine))
     assert law is not None
     assert law.context_cost == pytest.approx(cost, rel=0.02)

@@ -1,4 +1,4 @@
-"""How many instances a pool should have: declared, scheduled or set by the autoscaler."""
+"""The number of instances that a pool should have: declared, scheduled or set by the autoscaler."""
 
 import datetime as dt
 from typing import Any

@@ -1,4 +1,4 @@
-"""The sections of a pool in the fleet document: their valid values, and that they come back unchanged."""
+"""The sections of a pool in the fleet document: their valid values, and a lossless round trip."""
 
 from typing import Any
 

@@ -53,7 +53,7 @@ def orders(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("level", [1, 2])
-def test_an_engine_is_woken_as_deep_as_it_slept_and_computes_a_token_before_requests_come(
+def test_an_engine_is_woken_from_its_sleep_level_and_computes_a_token_before_any_request(
     world: World, level: int
 ) -> None:
     world.apply(1)
@@ -85,10 +85,10 @@ def test_an_engine_that_wakes_only_partly_gets_no_requests_and_is_woken_again_fr
     assert orders(world)[-5:] == WOKEN[2]
 
 
-def test_sglang_is_woken_by_its_own_paths_and_no_memory_is_mapped_twice(
+def test_sglang_is_woken_through_its_own_paths_and_no_memory_is_mapped_twice(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SGLang's scheduler crashes if told to map memory that is already mapped."""
+    """SGLang's scheduler crashes if asked to map memory that is already mapped."""
     monkeypatch.setitem(KINDS, "fake", replace(KINDS["fake"], sleeping=SGLANG_SLEEP))
     world.apply(1)
     world.until_ready(1)
@@ -185,7 +185,7 @@ def test_an_order_to_sleep_without_an_outcome_is_followed_by_waking(world: World
 def test_an_engine_that_refused_to_sleep_gets_requests_without_being_woken(
     world: World, monkeypatch: pytest.MonkeyPatch, sleeping: Sleeping, status: int
 ) -> None:
-    """SGLang would crash if told to map mapped memory, and this stand-in for vLLM would refuse to wake as well."""
+    """SGLang would crash if asked to map mapped memory, and this stand-in for vLLM would refuse to wake as well."""
     monkeypatch.setitem(KINDS, "fake", replace(KINDS["fake"], sleeping=sleeping))
     world.apply(1)
     world.until_ready(1)

@@ -175,7 +175,7 @@ fleets = st.lists(pools, max_size=4, unique_by=lambda one: one["name"])
 
 @settings(max_examples=25)
 @given(name=names, listed=fleets)
-def test_any_valid_document_comes_back_the_same_through_yaml(name: str, listed: list[dict[str, Any]]) -> None:
+def test_any_valid_document_survives_a_round_trip_through_yaml(name: str, listed: list[dict[str, Any]]) -> None:
     document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": name}, "spec": {"pools": listed}}
     spec = parse_fleet(document)
     dumped = dump_fleet(spec)
@@ -221,7 +221,7 @@ def test_more_replicas_than_the_options_allow_are_refused(kind: str, engine: Any
         ("vllm", {"gpus": ["0", "1"]}, 1),
     ],
 )
-def test_without_replicas_every_listed_adopted_engine_counts_and_one_that_weir_starts(
+def test_without_replicas_a_pool_has_every_listed_adopted_engine_or_one_that_weir_starts(
     kind: str, engine: Any, replicas: int
 ) -> None:
     pool = {"name": "p", "model": "m", "kind": kind, "engine": engine}

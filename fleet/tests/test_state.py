@@ -49,7 +49,7 @@ def test_loading_ends_when_health_page_and_model_list_answer() -> None:
     assert move("loading", health="refused") is None
 
 
-def test_an_engine_that_requires_a_key_gets_no_requests_and_its_page_says_why() -> None:
+def test_an_engine_that_requires_a_key_gets_no_requests_and_its_page_gives_the_reason() -> None:
     why = "GET /v1/models answers 401: …"
     assert move("loading", serves_model=False, closed_why=why) == Move("loading", why)
     assert move("ready", closed_why=why) == Move("unreachable", why)
@@ -73,7 +73,7 @@ def test_a_drained_instance_gets_no_requests_when_it_becomes_ready() -> None:
 
 
 @pytest.mark.parametrize("state", ["loading", "ready", "draining", "unreachable"])
-def test_a_process_that_ended_has_failed_with_its_last_words(state: str) -> None:
+def test_a_process_that_ended_has_failed_with_the_end_of_its_log(state: str) -> None:
     gone = move(state, alive=False, failure_cause="its log ends with: boom")
     assert gone == Move("failed", f"the process ended while {state}: its log ends with: boom", failure=True)
 

@@ -201,7 +201,9 @@ def test_routers_get_only_changed_values() -> None:
         ({"config_hash": "another"}, False),
     ],
 )
-def test_each_published_instance_says_whether_it_matches_its_declaration(fields: dict[str, Any], matches: bool) -> None:
+def test_each_published_instance_states_whether_it_matches_its_declaration(
+    fields: dict[str, Any], matches: bool
+) -> None:
     declare()
     Instance.objects.update(**fields)
     publish_fleet("p")

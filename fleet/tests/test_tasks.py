@@ -15,7 +15,7 @@ from fleet.tests.world import World, document
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """Return what would be sent to the broker: (task, arguments, queue, expires)."""
+    """Return the messages for the broker: (task, arguments, queue, expires)."""
     found: list[tuple[Any, ...]] = []
 
     def keep(name: str, args: tuple[Any, ...], queue: str, expires: float) -> None:

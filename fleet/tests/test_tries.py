@@ -50,7 +50,7 @@ def test_refused_rows_are_logged_once_and_our_own_errors_separately(
     assert is_outside(RowsFailed({"full": errors["full"], "disk": errors["disk"]}))
 
 
-def test_a_step_that_may_not_continue_stops_and_says_so_in_one_line(
+def test_a_step_that_may_not_continue_stops_and_logs_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     seen: list[int] = []

@@ -1,4 +1,4 @@
-"""How Weir treats each API path: one table for the router (with Redis or standalone), the endpoint picker and batches.
+"""Weir's treatment of API paths: one table for the router (with Redis or standalone), the endpoint picker and batches.
 Pure.
 A path outside the table is not served. The table also lists the other paths of engine servers, so that a client that
 requests one learns why it is not available.
@@ -18,7 +18,7 @@ class Handling(Enum):
 
 
 class BehindGateway(Enum):
-    """How the endpoint picker treats a path that the router itself would answer."""
+    """The endpoint picker's treatment of a path that the router itself would answer."""
 
     SAME = "the same"
     ANY = "any instance of the pool"

@@ -1,4 +1,4 @@
-"""How clients name their sessions, in order of trust: one table for headers and bodies. Pure. Names of a single
+"""Clients' names for sessions, in order of trust: one table for headers and bodies. Pure. Names of a single
 conversation come first, names that may be broader follow, and persons and applications are last.
 """
 

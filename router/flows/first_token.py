@@ -15,7 +15,7 @@ from router.contract.answer import answers
 _END = re.compile(rb"\r?\n\r?\n")
 _WHOLE = ("role", "type", "id")  # texts that arrive whole; others arrive in parts
 _OF_PARTS = ("delta", "text")  # fields of a choice that hold the answer
-_HALF = "\ufffd"  # in place of a character whose further bytes come with later tokens
+_HALF = "\ufffd"  # in place of a character whose other bytes arrive with later tokens
 
 DEEPEST = 4  # nesting of objects within a delta; engines nest two deep
 

@@ -12,7 +12,7 @@ from router.http.client import ClientConnection, IncomingRequest
 from router.http.errors import ErrorResponse
 
 ALL = b"*"
-MAX_AGE_S = 600  # how long a browser caches the permission
+MAX_AGE_S = 600  # time for which a browser caches the permission
 EXPOSED = (
     *("retry-after", "x-request-id", "x-weir-instance", "x-weir-class", "x-weir-policy", "x-weir-flow"),
     *("x-weir-wake-wait", "x-should-retry", "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests"),

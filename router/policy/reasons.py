@@ -12,7 +12,7 @@ class LeastPrice(Value, frozen=True):
     store them as a list; newer routers may append fields."""
 
     price: float | None  # None: infinite
-    instance: str  # where the prompt is computed
+    instance: str  # instance that computes the prompt
     queued: int
     cost: float  # cost of the new tokens
     new: int

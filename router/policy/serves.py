@@ -1,4 +1,4 @@
-"""Whether instances could take a request at all, regardless of load. Pure."""
+"""The test of whether instances could take a request at all, regardless of load. Pure."""
 
 from collections.abc import Sequence
 from math import inf

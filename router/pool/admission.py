@@ -248,5 +248,5 @@ class Admission:
 
 
 def cost_of(new_tokens: float, output_tokens: float) -> float:
-    """Return what a request costs its tenant, in tokens; cached tokens cost nothing."""
+    """Return the cost of a request to its tenant, in tokens; cached tokens cost nothing."""
     return max(1.0, new_tokens + OUTPUT_COST * output_tokens)

@@ -1,4 +1,4 @@
-"""What this router has learned about an engine from its answers: refusals, cache, rendering, lending."""
+"""The facts that this router has learned about an engine from its answers: refusals, cache, rendering, lending."""
 
 from collections import Counter
 
@@ -16,8 +16,8 @@ class LearnedFromAnswers:
         self.refused: Counter[str] = Counter()  # refused answers: reason → how often
         self.reports_cached = False  # whether its usage has ever included cached tokens
         self.unconfirmed = 0  # hits predicted from KV events although it has reported no cached tokens
-        self.lends: set[tuple[str, bool]] = set()  # (API path, streamed) of answers that say where their KV is
-        self.lends_s = KEPT_S  # how long it keeps lent blocks
+        self.lends: set[tuple[str, bool]] = set()  # (API path, streamed) of answers that report where their KV is
+        self.lends_s = KEPT_S  # time for which it keeps lent blocks
         self.hung_on_lent = False  # True if a prefill with lent blocks was not answered in time
         # s, loop's time: until then the engine is not asked to render text, or prompts with media, because it failed
         self.renders_from = [0.0, 0.0]

@@ -60,7 +60,7 @@ class Outcome(GpuSpent):
         self.held_s = 0.0  # part of the wait that was due to the pool's wake
         self.deciding = 0.0  # start of the latest attempt's decision; the next field belongs to that attempt, too
         self.decided = 0.0
-        self.is_brief = False  # the answer comes before its work, or without a model; its time tells nothing
+        self.is_brief = False  # True if the answer precedes its work or uses no model: its time means nothing
         self.alone = False  # True if this router had no other request there until the first content
         self.first_byte: float | None = None
         # Time of the first generated content; for an unstreamed answer, its end

@@ -1,4 +1,4 @@
-"""Whether two instances may share a request, one for the prompt and one for the answer."""
+"""The check that two instances may share a request, one for the prompt and one for the answer."""
 
 from router.contract.api_paths import LIMITS
 from router.contract.connectors import NIXL

@@ -394,7 +394,7 @@ class Proxy:
 
 
 def _why(call: Call, endpoint: Endpoint, error: AnswerError) -> tuple[str, bool]:
-    """Return what an error within an answer says, and whether the engine rejects its pool's key."""
+    """Return the meaning of an error within an answer, and whether the engine rejects its pool's key."""
     is_key = fault.is_about_the_engines_key(call, endpoint, error.status)
     return (fault.words(endpoint, error.status) if is_key else error.message), is_key
 

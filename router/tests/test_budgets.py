@@ -267,7 +267,7 @@ def pool_with(*dollars_per_hour):
     return SimpleNamespace(name="demo", endpoints={n: SimpleNamespace(gpu_clock=c) for n, c in enumerate(clocks)})
 
 
-def test_a_pools_price_is_what_its_tokens_cost_and_initially_the_list_price_of_one_stream():
+def test_a_pools_price_is_the_cost_of_its_tokens_and_initially_the_list_price_of_one_stream():
     prices, pool = PoolPrices(), pool_with(3.6, 1.8)
     assert prices.of(pool) == pytest.approx(3.6 / 3600 / 50 * 1e6)
     assert prices.of(pool_with()) == 0.0

@@ -1,4 +1,4 @@
-"""Rules that keep the request path compilable: what mypyc rejects, or changes silently."""
+"""Rules that keep the request path compilable: no construct that mypyc rejects or silently changes."""
 
 import ast
 import builtins

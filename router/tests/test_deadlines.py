@@ -6,7 +6,7 @@ from router.timers import Deadlines
 
 
 class Clock:
-    """The part of an event loop that deadlines need; time passes when told to."""
+    """The part of an event loop that deadlines need; time passes only on request."""
 
     def __init__(self):
         self.now = 0.0

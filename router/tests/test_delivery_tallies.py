@@ -1,4 +1,4 @@
-"""What routers count for a delivery agrees with their receipts, and shows requests that hang before they end."""
+"""Routers' tallies of a delivery agree with their receipts, and show requests that hang before they end."""
 
 import asyncio
 import json
@@ -219,7 +219,7 @@ async def test_requests_that_compute_nothing_are_not_counted(world):
 
 
 @pytest.mark.slow
-async def test_the_last_tallies_are_written_when_the_router_stops_and_a_new_life_has_its_own(world, redis_url):
+async def test_the_last_tallies_are_written_when_the_router_stops_and_the_next_start_has_its_own(world, redis_url):
     w = await world(None)
     await split(w, 0.5)
     lives = []

@@ -175,7 +175,7 @@ async def test_a_starting_router_reports_no_pool_before_it_has_its_instances(wor
     assert all(said.degraded == () for said in named)
 
 
-async def test_a_redis_that_returned_empty_is_not_a_fleet_that_is_gone(world):
+async def test_a_redis_that_returned_empty_does_not_mean_that_the_fleet_is_gone(world):
     w = await world(None)
     w.published.client.flushall()
     await w.router.source.live.poll()

@@ -320,7 +320,7 @@ async def test_an_unrequested_stream_is_retried_elsewhere(world, path):
     assert w.router.pools.get("demo").endpoints["demo-0"].breaker.state == "open"
 
 
-async def test_a_stream_that_every_engine_sends_unrequested_is_an_error_that_says_so(world):
+async def test_a_stream_that_every_engine_sends_unrequested_is_an_error_that_names_the_cause(world):
     w = await world(stream())
     response = await w.ask()
     assert (response.status_code, response.json()["error"]["code"]) == (502, "upstream_failed")

@@ -46,7 +46,7 @@ def test_every_result_is_covered():
 
 @pytest.fixture
 def happens(world, monkeypatch):
-    """Send a router requests, with a key and during a delivery, so that one of them comes to the given result."""
+    """Send a router requests, with a key and during a delivery, so that one of them has the given result."""
 
     async def exhausted(*_):
         raise RouterExhausted("no file descriptor is left")

@@ -1,4 +1,4 @@
-"""Two routers on one Redis know what the other has sent where, and what it has in flight."""
+"""Two routers on one Redis know where the other has sent requests, and its requests in flight."""
 
 import asyncio
 import time
@@ -56,7 +56,7 @@ async def test_a_prompt_sent_by_one_router_is_in_the_index_of_the_other(two):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False], ids=["named", "known by its prompt"])
-async def test_a_session_stays_on_its_instance_whichever_router_it_comes_to(two, named):
+async def test_a_session_stays_on_its_instance_whichever_router_it_reaches(two, named):
     w, other, client = await two(None, None, None, strategy="session_sticky")
     headers = {"x-session-id": "s"} if named else {}
     prompt = PROMPT

@@ -135,7 +135,7 @@ async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
 
 @pytest.fixture
 def learned(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, float]]:
-    """The prompts that the pace was told, as (new tokens, cached tokens, seconds)."""
+    """The prompts reported to the pace, as (new tokens, cached tokens, seconds)."""
     told: list[tuple[int, int, float]] = []
     learn = Pace.prefill
 

@@ -1,4 +1,4 @@
-"""A name that many conversations share does not count as a session, and the receipt says so."""
+"""Public pages show no text from a fleet, a key or a delivery."""
 
 import time
 import typing

@@ -105,7 +105,7 @@ async def test_an_agent_that_rewrites_or_drops_its_first_turn_is_recognised_by_i
 
 
 @pytest.mark.parametrize("call", ["call_1", "functions.read_file:0", "", 7, None, {}])
-def test_a_call_id_that_only_counts_says_nothing_of_its_conversation(call):
+def test_a_sequential_call_id_does_not_identify_its_conversation(call):
     for style in STYLES:
         assert [*calls_of({"messages": agents_turns(style, call, "x")}, None)] == []
     assert [*calls_of({"messages": "x"}, None)] == []

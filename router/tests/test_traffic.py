@@ -43,7 +43,7 @@ def ended(prompt: bytes, at: float = 0.0) -> Call:
 
 
 def blocks_of(prompt: bytes, salt: str = "salt") -> list[bytes]:
-    """Return what is recorded for a prompt."""
+    """Return the entry that is recorded for a prompt."""
     traffic = TrafficRecorder(Counter())
     traffic._take(salt)
     call = ended(prompt, at=time.time())

@@ -47,7 +47,7 @@ def written(client, w):
     return [decode(UseHour, raw) for raw in client.hgetall(redis_keys.use_key(name)).values()], name
 
 
-async def test_a_router_writes_what_each_key_used_and_forgets_what_is_confirmed(world, monkeypatch):
+async def test_a_router_writes_the_use_of_each_key_and_forgets_confirmed_hours(world, monkeypatch):
     usage = {"prompt_tokens": 90, "completion_tokens": 30, "prompt_tokens_details": {"cached_tokens": 64}}
     w = await keyed(world, key_entry(ALICE), required=(), engine=reply(ANSWER | {"usage": usage}))
     reports, client = w.router.source.reporter.use, w.published.client

@@ -23,7 +23,7 @@ from router.workers.stepping import take_steps
 log = logging.getLogger("weir.router")
 
 STEP_S = 1.0
-MEASURED_S = 600.0  # how long a pace is valid
+MEASURED_S = 600.0  # time for which a pace is valid
 TIMEOUT_S = 30.0
 WORDS = 1_500  # words of the prompt; with any tokenizer, they exceed pace.SHORTEST tokens
 LARGEST = 1024 * 1024  # bytes of an answer

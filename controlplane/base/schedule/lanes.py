@@ -25,7 +25,7 @@ class Step:
     run: Callable[[], object]
     every_s: float
     lane: str
-    what: str  # what is late if the step is late, for operators
+    what: str  # description of the work that is late if the step is, for operators
     by_leader: bool = True  # False if every control worker runs the step
 
 

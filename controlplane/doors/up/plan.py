@@ -59,7 +59,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Ready:
-    """How to check whether a process serves."""
+    """The check of whether a process serves."""
 
     by: Literal["redis", "http", "worker", "running"]
     target: str = ""  # URL, or the worker's name

@@ -32,7 +32,7 @@ def max_connections() -> int:
 
 
 def make_room(connections: Collection[object], address: str, proxies: Sequence[str]) -> bool:
-    """Return True if another connection from `address` may come, perhaps in place of the oldest half-open or idle
+    """Return True if another connection from `address` is allowed, perhaps in place of the oldest half-open or idle
     one."""
     most = max_connections()
     share = int(most * SHARE)

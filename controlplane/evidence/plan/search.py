@@ -151,7 +151,7 @@ class _Scoring:
         self._question, self._requests, self._pacing, self._on_play = question, requests, pacing, on_play
         self._classes, self._prompts = trace_classes(requests), prompts_of(requests)
         limited = (at for at, name in enumerate(self._classes.values(), start=1) if limits_of(question.slo, name))
-        self.fewest = next(islice(limited, FEW - 1, None), len(requests))  # a window with fewer requests says nothing
+        self.fewest = next(islice(limited, FEW - 1, None), len(requests))  # a window with fewer requests proves nothing
         self._done = 0
 
     def shares(self, candidates: Sequence[PlanCandidate], count: int) -> list[float]:

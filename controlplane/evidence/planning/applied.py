@@ -32,7 +32,7 @@ NOTE = "note"  # kind of the only events of a pool that do not change it
 
 @dataclass(frozen=True, slots=True)
 class AppliedRow:
-    """A row of a plan that a pool runs, and its measurements; or why nothing can be said."""
+    """A row of a plan that a pool runs, and its measurements; or the reason why there is no comparison."""
 
     row: int = 0  # counted from 1; 0: no pool matches a row
     pool: str = ""

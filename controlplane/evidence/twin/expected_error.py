@@ -93,7 +93,7 @@ def described(expected: ExpectedError | None) -> str:
 
 
 def cautions(models: list[EngineModel], family: str = "") -> tuple[str, ...]:
-    """Return what remains inaccurate with any constants."""
+    """Return the inaccuracies that remain with any constants."""
     found = {
         EXPERTS: family in ("moe", "latent") or any(model.law.experts_s for model in models),
         LATENT: family == "latent",

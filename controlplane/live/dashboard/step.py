@@ -35,7 +35,7 @@ CLAIM_TTL_S = 5
 OWN_FRAME_AFTER_S = 1.5  # after this long without a frame from the control worker, a web process builds frames
 ROWS_PER_POINT = 2  # rows read at most for a point of a chart, which shows the last of them
 THINNED_MS = 3_000  # interval of the rows read: Redis skips the others, which make up most of 28 MB per hour
-FINE_S = 3600  # how long one row per second is kept
+FINE_S = 3600  # time for which one row per second is kept
 ROUTERS_REMEMBERED_S = 60  # how long a missing router continues to be shown
 
 # Returns the newest row of each interval of ARGV[4] ms, newest first, without the field ARGV[5]

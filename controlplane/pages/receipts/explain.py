@@ -24,7 +24,7 @@ OUTCOMES = {
     "picked": "A gateway was told where to send it and reported no result.",
 }
 
-# Explanations that say more than the outcome (docs/router.md#outcomes)
+# Explanations more precise than the outcome (docs/router.md#outcomes)
 RESULTS = {
     "failed_alike": "It failed alike on two engines, so the request itself was at fault and no engine was.",
     "failed_before_content": "The engine failed before it had sent any content.",

@@ -85,7 +85,7 @@ class Target:
         )[0]
 
     def troubles(self):
-        """Return what is wrong: answers of the two servers, or processes that did not exist at the start."""
+        """Return the problems: answers of the two servers, or processes that did not exist at the start."""
         found = {
             "web": self.request("web", "GET", "/healthz")[0],
             "router": self.request("router", "GET", "/healthz")[0],

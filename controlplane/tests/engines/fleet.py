@@ -1,4 +1,4 @@
-"""A real `manage.py up` with a document of examples/, and what its operator and its clients do."""
+"""A real `manage.py up` with a document of examples/, and the actions of its operator and its clients."""
 
 import json
 import os
@@ -24,7 +24,7 @@ SAME = {"temperature": 0, "ignore_eos": True, "return_token_ids": True}
 class Fleet:
     def __init__(self, weir: real_up.RealUp) -> None:
         self.weir = weir
-        self.notes: list[tuple[str, float]] = []  # what happened, and after how many seconds
+        self.notes: list[tuple[str, float]] = []  # events, with the seconds until each
 
     def rest(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[Any, str]:
         """(answer, ETag)"""

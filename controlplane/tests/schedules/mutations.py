@@ -1,4 +1,4 @@
-"""Fixes removed again, one at a time: a machine must find what each prevents."""
+"""Fixes reverted one at a time: a machine must find the fault that each prevents."""
 
 import contextlib
 from collections.abc import Callable

@@ -22,7 +22,7 @@ class ScheduledRouter:
         self.source = RedisSource(self._redis_url, self.name, URL)
         if self._client is None:
             self._client = self.source.link.client
-        self.source.link.client = self._client  # one connection for all lives: making it takes longer than a schedule
+        self.source.link.client = self._client  # one for all incarnations: connecting takes longer than a schedule
 
     @property
     def pools(self) -> dict[str, Pool]:

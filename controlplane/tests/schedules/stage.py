@@ -29,7 +29,7 @@ REDIS = "Redis"
 
 
 class Serving(NamedTuple):
-    """What decides a pool's requests."""
+    """The version that decides a pool's requests."""
 
     policy: str
     version: int

@@ -49,7 +49,7 @@ class Queued:
 class Placed:
     pk: int
     key: int
-    for_s: float  # how long it has had a place
+    for_s: float  # time for which it has had a place
     waits: bool  # whether it waits for an unrelated reason
     leaves: bool  # whether it leaves once its lines in flight have been answered
 

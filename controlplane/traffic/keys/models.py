@@ -56,7 +56,7 @@ class BudgetPer(models.TextChoices):
 
 
 class Budget(models.Model):
-    """What a key or a pool may spend in each hour, day, week or month of the calendar, or in all.
+    """The amount that a key or a pool may spend in each hour, day, week or month of the calendar, or in all.
     controlplane/traffic/use records the spending.
     """
 

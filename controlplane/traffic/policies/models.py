@@ -14,7 +14,7 @@ __all__ = ["Direct", "Draft", "FormerPool", "Immutable", "LeastPlan", "Policy", 
 
 
 class Direct(models.TextChoices):
-    """Who may publish without a delivery. Everyone may roll back."""
+    """The users who may publish without a delivery. Everyone may roll back."""
 
     ALLOWED = "allowed"
     ADMIN = "admin"

@@ -24,7 +24,7 @@ from router.contract.redis.use import HOUR_S
 BEFORE = "(before)"  # replaces an incarnation: the key's use before the budget was created
 REPORTED_S = 10  # time for live routers to write their spending to an empty Redis again
 LATE_S = 3600  # time for which requests of an ended period may still run
-KEPT = timedelta(days=100)  # how long the database keeps the spending
+KEPT = timedelta(days=100)  # time for which the database keeps the spending
 
 # ARGV: seconds until routers get grants, if the hash is new; its expiry; then each incarnation of a router with its
 # spending. Returns the whole hash.

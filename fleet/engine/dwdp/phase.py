@@ -246,7 +246,7 @@ class Phase:
 
     @property
     def exposed_ms(self) -> float:
-        """Return how long a layer waits for the copy, with contention."""
+        """Return the time for which a layer waits for the copy, with contention."""
         return round(self.dwdp_ms - self.window_ms, DIGITS)
 
     @property
@@ -282,7 +282,7 @@ class Phase:
 
     @cached_property
     def wait_ms(self) -> float:
-        """Return how long a layer waits for the slowest GPU of the group."""
+        """Return the time for which a layer waits for the slowest GPU of the group."""
         hot_ms = self.hot_ms(self.dep_computing.routed)
         return self._waiting_ms(self.dep_ranks, self.uneven_ms, hot_ms)
 

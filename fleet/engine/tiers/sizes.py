@@ -50,5 +50,5 @@ def staging_tokens(device: TierDevice, layout: KvLayout, free_bytes: float) -> f
 
 
 def drive_writes_per_day(bytes_per_s: float, capacity_bytes: float, amplification: float = 1.0) -> float:
-    """Return how often per day the drives are overwritten (DWPD). They are rated for once per day over five years."""
+    """Return the number of drive writes per day (DWPD). The drives are rated for one per day over five years."""
     return bytes_per_s * amplification * DAY_S / capacity_bytes

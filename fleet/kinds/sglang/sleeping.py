@@ -1,4 +1,4 @@
-"""How to put SGLang to sleep and wake it, through the API paths of version 0.5.23. Pure. SGLang has no page that
+"""Steps that put SGLang to sleep and wake it, through the API paths of version 0.5.23. Pure. SGLang has no page that
 reports whether it sleeps, and it empties its cache when it falls asleep.
 """
 

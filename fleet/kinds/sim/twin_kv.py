@@ -21,7 +21,7 @@ STORE_LINK = TransferLink(
 
 @dataclass(frozen=True, slots=True)
 class TwinKv:
-    """How the twin moves and keeps the KV of one instance."""
+    """The way in which the twin moves and keeps the KV of one instance."""
 
     sizes: KvSizes | None = None  # None if unknown, in which case nothing can be computed from them
     gpus: int = 1

@@ -1,4 +1,4 @@
-"""How to put an engine to sleep and wake it, here through vLLM's API paths. Pure. Level 1 keeps the weights in host
+"""Steps that put an engine to sleep and wake it, through vLLM's API paths. Pure. Level 1 keeps the weights in host
 memory. Level 2 loads them again on waking, while the KV cache still sleeps; otherwise the engine would answer from
 random memory without an error. An engine counts as awake once it has computed a token.
 """

@@ -1,4 +1,4 @@
-"""How simulated engines transfer KV blocks: the protocols of vLLM, Neuron, TensorRT-LLM and SGLang, with realistic
+"""Transfers of KV blocks by simulated engines: the protocols of vLLM, Neuron, TensorRT-LLM and SGLang, with realistic
 durations.
 
     connector   interface of every connector

@@ -93,8 +93,8 @@ class Connector(Protocol):
         """Wait for the KV beyond `request.computed` tokens. Raise TransferFailed."""
 
     def computed(self, request: EngineRequest, hold_as: str | None) -> msgspec.Struct | None:
-        """Take over a prompt that was computed, or a finished one if it is to be held; return the response's
-        transfer parameters."""
+        """Take over a computed prompt, or a finished request whose blocks are to be held; return the transfer
+        parameters of the response."""
 
     def decline(self, source: TransferSource) -> None:
         """Give up blocks that will not be pulled, as the request ended or the local cache covered it."""

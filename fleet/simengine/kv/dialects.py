@@ -1,4 +1,4 @@
-"""How a request says, for each peer connector, to hold blocks or where to pull them from. Pure.
+"""The fields with which a request asks each peer connector to hold blocks, or names where to pull them from. Pure.
 
 nixl          vLLM's NixlConnector: the prefill's response says where its blocks are, and the decode request
               repeats it
@@ -47,7 +47,7 @@ class NixlBlocks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpaqueState(msgspec.Struct, frozen=True):
-    """Where a context server holds the KV; other servers pass it on."""
+    """The place where a context server holds the KV; other servers pass it on."""
 
     url: str
     engine_id: str

@@ -202,7 +202,7 @@ class PeerConnector:
         try:
             await self._ask(source, 2**62)
         except TransferFailed:
-            return  # the engine is gone, and its blocks with it
+            return  # the engine has ended, so its blocks are lost
 
     async def close(self) -> None:
         for task in list(self._declining):

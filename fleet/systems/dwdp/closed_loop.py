@@ -41,7 +41,7 @@ class _Clients:
     def __init__(self, queues: Queues, step_s: Callable[[int], float], room: int, weight: float) -> None:
         self._queues, self._step_s, self._room, self._weight = queues, step_s, room, weight
         self._draw = random.Random("answers")  # noqa: S311 - a model, no secret
-        self._now = self._written = 0.0  # tokens that an answer from the beginning on would have by now
+        self._now = self._written = 0.0  # tokens that an answer begun at the start would have by now
         self._ends: list[tuple[float, float, float]] = []  # heap: `_written` at the end and tokens, time of the first
         self._ready: deque[float] = deque()  # arrival times of computed prompts
         self.ttft_s: list[float] = []
@@ -97,8 +97,8 @@ def point(phase: Phase, server: ContextServer, servers: int, loop: Loop, kv_byte
 
 
 def pools(phase: Phase, loop: Loop, kv_bytes: float) -> tuple[list[LoopPoint], list[LoopPoint]]:
-    """Return the points of DEP and of DWDP: from half of the context GPUs on that these clients can keep busy; none if
-    the KV of an answer does not fit. Raise TooLarge."""
+    """Return the points of DEP and of DWDP, beginning with half of the context GPUs that these clients can keep busy;
+    none if the KV of an answer does not fit. Raise TooLarge."""
     return (
         [*_pools(phase, dep_server(phase), phase.dep_ranks, phase.tokens_per_s(phase.dep_ms), loop, kv_bytes)],
         [*_pools(phase, dwdp_server(phase), phase.layout.ranks, phase.tokens_per_s(phase.dwdp_ms), loop, kv_bytes)],

@@ -283,8 +283,8 @@ def _table_6() -> Iterator[Published]:
         yield Published("TPS/GPU at 20 to 100 TPS/user", case, published, ours[case], SPEEDUP, "[P] table 6", note=note)
 
 
-# By TPS/user: clients that give DEP's best pool as many, for 20 to 30 of which the KV has no room; then TPS/GPU and
-# TPS/user over DEP's, and the median TTFT of DEP and of DWDP in seconds.
+# By range of TPS/user: the number of clients at which DEP's best pool reaches it (the KV of 20 to 30 of them does not
+# fit), TPS/GPU and TPS/user relative to DEP, and the median TTFT of DEP and of DWDP in seconds.
 BY_USERS = (
     ("40-50", 2560, 1.08, 1.16, 1.919, 7.012),
     ("60-70", 1472, 1.12, 1.00, 0.965, 1.640),

@@ -1,4 +1,4 @@
-"""Prompts at context servers, each of which computes its waiting prompts in one iteration, as many as fit.
+"""Prompts at context servers: each iteration of a server computes as many of its waiting prompts as fit.
 Prompts arrive at random and go to the server that holds the fewest, as routers would send them. The arrivals determine
 how full iterations are: at a low rate, an iteration holds a single prompt, which hides little of DWDP's copy.
 """

@@ -1,4 +1,4 @@
-"""The drives' time that a layer of a prefill leaves: first for reads of its prefix, then for writes. Pure, in closed
+"""The drive time that a layer of a prefill leaves free: first for reads of its prefix, then for writes. Pure, in closed
 form.
 The publication profiles these windows once per input, prefix and layer, but does not print its table. Here they follow
 from the step-time law, which is the same for every layer, and from the device.

@@ -16,7 +16,7 @@ DRAM_GB, SSD_GB = 256.0, 14_000.0  # sizes in the publication
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """How much is simulated. Most of the remaining noise is between single runs, so take several."""
+    """The amount of simulation. Most of the remaining noise is between single runs, so take several."""
 
     seeds: int = 3
     requests: int = 1_000

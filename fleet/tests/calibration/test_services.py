@@ -59,7 +59,9 @@ def test_a_newer_calibration_replaces_the_older_one_which_stays_as_history() -> 
     assert Calibration.objects.count() == 2
 
 
-def test_a_failed_calibration_leaves_the_older_in_force_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_calibration_leaves_the_older_one_in_force_and_gives_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     instance()
     good = services.ask_for("chat-0", "ada")
     services.perform(good.pk)

@@ -307,7 +307,7 @@ async def test_the_scheduling_of_an_engine_is_read_if_it_reports_it(answer: byte
     assert (found.max_num_seqs, found.max_num_batched_tokens, found.async_scheduling) == told
 
 
-async def test_endless_pages_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_pages_are_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotAnswered, match="GET /metrics answers with more than 4194304 bytes"):
         await facts(pages(b"{}", b"x" * 5_000_000))
     monkeypatch.setattr("fleet.calibration.engine_facts.ANSWER_S", 0.2)

@@ -76,11 +76,11 @@ def test_with_an_exact_start_there_is_nothing_to_improve() -> None:
     ]
     made = fit_traffic(unmeasured, LIMITS, [FitStart(EngineConstants(QWEN, 0.01, 0.0), MEASURED)])
     assert made.limits.async_scheduling
-    # In which step a request arrives is known to a step only, as blocks begin after others.
+    # The arrival of a request is known only to within a step, because blocks begin after others.
     assert made.held_out.ttft_mean == pytest.approx(0, abs=0.05)
     assert made.held_out.tpot_mean == pytest.approx(0, abs=0.02)
     told = fit_traffic(unmeasured, LIMITS, [FitStart(EngineConstants(QWEN, 0.01, 0.0), MEASURED)], either=(False,))
-    assert not told.limits.async_scheduling  # the engine said so
+    assert not told.limits.async_scheduling  # as the engine reported
 
 
 @pytest.mark.usefixtures("brief")
@@ -148,7 +148,7 @@ def test_a_fit_starts_at_the_profiles_of_the_served_model(
         assert laws <= {one.constants.law for one in starts}
 
 
-def test_too_few_requests_are_named_with_how_many_it_takes() -> None:
+def test_too_few_requests_are_refused_with_the_required_number() -> None:
     unmeasured = RecordedRequest(0.0, 100, 0, 10, None, None)
     too_long = [RecordedRequest(float(number), 400_000, 0, 2, 0.1, 0.1) for number in range(60)]
     with pytest.raises(TooFewRequests, match="99 recorded requests with a TTFT, the fit and its test need 150"):
@@ -178,7 +178,7 @@ def test_cached_tokens_are_not_computed() -> None:
     assert ttft_s(0) == pytest.approx(0.01 + QWEN.prefill_s(8_000))
 
 
-def test_errors_are_of_each_request_and_of_the_means() -> None:
+def test_errors_are_computed_for_each_request_and_for_the_means() -> None:
     requests = traffic(QWEN, 8, 120, noise=0.0)
     slower = [replace(one, ttft_s=(one.ttft_s or 0) * 2, tpot_s=(one.tpot_s or 0) * 2) for one in requests]
     found = errors_of(replay(slower, EngineConstants(QWEN, 0.01, 0.0), LIMITS).pairs)

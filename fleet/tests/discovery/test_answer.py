@@ -1,4 +1,4 @@
-"""Which entries of a source become instances: the pool's own, with roles from labels, at allowed addresses."""
+"""The entries of a source that become instances: the pool's own, with roles from labels, at allowed addresses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What runs behind a URL, identified by its first answers."""
+"""Identify the server behind a URL by its first answers."""
 
 import asyncio
 import json
@@ -112,7 +112,7 @@ def cached(page: str) -> str:
         ),
     ],
 )
-def test_an_engine_that_caches_no_prefixes_says_so(
+def test_an_engine_without_prefix_caching_is_recognised(
     start: Start, server: str, pages: Mapping[str, str], lacks: tuple[str, ...]
 ) -> None:
     engine = start({**SERVERS[server], **pages})

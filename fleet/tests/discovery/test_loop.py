@@ -54,7 +54,7 @@ class Others:
         self.world.tick()
 
     def until(self, condition: Callable[[], bool], limit_s: float = 60.0) -> int:
-        """Return how many rounds of steps it took, one per second."""
+        """Return the number of rounds of steps that it took, one per second."""
         began, rounds = time.monotonic(), 0
         while not condition():
             assert time.monotonic() - began < limit_s, self.world.states()
@@ -63,7 +63,7 @@ class Others:
         return rounds
 
     def seen(self) -> list[tuple[str, str]]:
-        """Return what the source lists now, once a change has arrived."""
+        """Return the source's current list, once a change has arrived."""
         (source,) = self.sources.made.values()
         return [(engine.key, engine.held) for engine in source.look()]
 
@@ -94,7 +94,7 @@ def apply(others: Others, mode: str = "serve", **engine: Any) -> None:
     services.apply_fleet(document(mode, **(engine or {"file": str(others.path)})), "ada")
 
 
-def test_engines_come_and_go_with_their_source_also_below_a_path(others: Others) -> None:
+def test_engines_join_and_leave_with_their_source_even_below_a_path(others: Others) -> None:
     first, second = others.start(base="/team/llama"), others.start("sglang")
     others.listed(first, second)
     apply(others)
@@ -113,7 +113,7 @@ def test_engines_come_and_go_with_their_source_also_below_a_path(others: Others)
     name = first.url.removeprefix("http://")
     assert f"no longer lists 1 engine: {name}" in texts
     assert all(path.startswith(first.base) for path in first.asked), first.asked
-    # The engine is remembered for an hour: one that comes back is the same instance.
+    # The engine is remembered for an hour: if it returns by then, it is the same instance.
     others.listed(first, second)
     others.until(lambda: len(others.routable()) == 2)
     assert Instance.objects.get(url=first.url).pk == gone.pk
@@ -181,7 +181,7 @@ def test_an_sglang_restarted_as_one_half_of_a_disaggregated_one_gets_no_requests
     assert others.routable() == []
 
 
-def test_a_source_that_is_unreachable_keeps_its_engines_and_says_since_when(others: Others) -> None:
+def test_an_unreachable_source_keeps_its_engines_and_reports_since_when(others: Others) -> None:
     engine = others.start()
     others.listed(engine)
     apply(others)
@@ -205,7 +205,7 @@ def test_a_source_that_is_unreachable_keeps_its_engines_and_says_since_when(othe
     assert kinds == ["source back", "source away"]
 
 
-def test_a_source_that_never_answered_has_no_engines_and_says_why(others: Others) -> None:
+def test_a_source_that_never_answered_has_no_engines_and_gives_the_reason(others: Others) -> None:
     apply(others, file=str(others.path) + ".no")
     others.tick()
     assert "cannot be read" in InstanceSource.objects.get().trouble
@@ -331,13 +331,13 @@ def test_a_pod_is_in_routing_soon_after_it_is_ready_and_out_of_it_soon_after_its
         change()
         others.comes(before)
         assert others.until(lambda wanted=routable: others.routable() == wanted) <= 2  # type: ignore[misc]
-    assert all(method == "GET" for method, _ in cluster.requests)  # nothing of others is changed
+    assert all(method == "GET" for method, _ in cluster.requests)  # Weir changes nothing that belongs to others
 
 
 def test_pods_are_kept_while_the_api_server_is_unreachable_or_refuses(
     others: Others, clusters: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "WATCH_S", 1.0)  # the end of a watch without news says that the server is back
+    monkeypatch.setattr(mirror, "WATCH_S", 1.0)  # a watch that ends without events shows that the server is back
     monkeypatch.setattr(mirror, "_AGAIN_S", 0.05)
     cluster = clusters()
     engine = others.start(address=("127.0.0.11", 0))

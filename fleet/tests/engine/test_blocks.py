@@ -31,7 +31,7 @@ def test_a_hit_ends_at_the_first_block_that_is_missing() -> None:
     assert pool.hit((1, 2, 3), 2) == blocks[:2]
 
 
-def test_the_tail_of_a_chain_goes_before_its_head() -> None:
+def test_the_tail_of_a_chain_is_evicted_before_its_head() -> None:
     pool = BlockPool(3)
     blocks = stored(pool, 1, 2, 3)
     pool.release(blocks)
@@ -39,7 +39,7 @@ def test_the_tail_of_a_chain_goes_before_its_head() -> None:
     assert pool.allocate(1) == [blocks[1]]
 
 
-def test_the_least_recently_used_prefix_goes_first() -> None:
+def test_the_least_recently_used_prefix_is_evicted_first() -> None:
     pool = BlockPool(4)
     old, new = stored(pool, 1, 2), stored(pool, 5, 6)
     pool.release(old)
@@ -50,7 +50,7 @@ def test_the_least_recently_used_prefix_goes_first() -> None:
     assert set(pool.allocate(2)) == set(new)
 
 
-def test_blocks_without_content_go_before_any_cached_one() -> None:
+def test_blocks_without_content_are_taken_before_any_cached_one() -> None:
     pool = BlockPool(4)
     cached = stored(pool, 1, 2)
     pool.release(cached)
@@ -59,7 +59,7 @@ def test_blocks_without_content_go_before_any_cached_one() -> None:
     assert set(pool.allocate(2)) == set(blank)
 
 
-def test_a_shared_block_stays_until_its_last_user_is_gone() -> None:
+def test_a_shared_block_stays_until_its_last_user_releases_it() -> None:
     pool = BlockPool(2)
     blocks = stored(pool, 1, 2)
     pool.take(blocks)
@@ -166,7 +166,7 @@ TestPool.settings = settings(max_examples=60, stateful_step_count=30, deadline=N
 
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 5), max_size=10))
-def test_everything_is_free_once_everything_is_given_back(sizes: list[int]) -> None:
+def test_all_blocks_are_free_once_all_are_returned(sizes: list[int]) -> None:
     pool = BlockPool(50)
     taken = [pool.allocate(size) for size in sizes]
     assert len({block for blocks in taken for block in blocks}) == sum(sizes)

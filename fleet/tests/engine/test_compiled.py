@@ -1,4 +1,4 @@
-"""The compiled engine computes what its sources do. router/tests/test_compiled.py tests when a copy is used."""
+"""The compiled engine computes the same as its sources. router/tests/test_compiled.py tests when a copy is used."""
 
 import importlib.util
 import shutil

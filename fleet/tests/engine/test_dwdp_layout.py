@@ -1,4 +1,4 @@
-"""DWDP: who holds which experts, and who copies them from whom."""
+"""DWDP: the ranks that hold each expert, and those that copy it from them."""
 
 import pytest
 

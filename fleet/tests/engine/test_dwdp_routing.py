@@ -1,4 +1,4 @@
-"""Hot experts by a Zipf law of the router's choice: what DEP waits for, and what DWDP copies without need."""
+"""Hot experts under a Zipf law of routing: the waits that they cause in DEP, and the needless copies in DWDP."""
 
 from dataclasses import replace
 

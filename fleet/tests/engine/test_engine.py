@@ -48,7 +48,7 @@ def test_a_long_prompt_is_cut_into_chunks_of_the_token_budget() -> None:
     assert [len(result.first) for result in results] == [0, 0, 1]
 
 
-def test_decodes_go_first_and_the_prompt_takes_the_rest_of_the_budget() -> None:
+def test_decodes_are_scheduled_first_and_the_prompt_takes_the_rest_of_the_budget() -> None:
     mixed, talker, reader = engine(batched=512, ahead=False), request("talker", 100, 50), request("reader", 1000, 1)
     mixed.add_request(talker, 0.0)
     mixed.step()
@@ -71,7 +71,7 @@ def test_a_prompt_beside_decodes_makes_their_tokens_wait() -> None:
     assert beside.duration_s > 10 * alone.duration_s
 
 
-def test_no_more_run_than_the_limit_allows() -> None:
+def test_no_more_requests_run_than_the_limit_allows() -> None:
     narrow = engine(seqs=2)
     for name in "abc":
         narrow.add_request(request(name, 100, 5), 0.0)
@@ -114,7 +114,7 @@ def test_an_answer_is_part_of_the_next_prompts_prefix() -> None:
     assert follow_up.cached_tokens == 480
 
 
-def test_when_blocks_run_out_the_last_one_admitted_starts_over() -> None:
+def test_when_blocks_run_out_the_last_admitted_request_starts_over() -> None:
     tight = engine(blocks=20)
     first, second = request("first", 150, 60), request("second", 150, 60)
     tight.add_request(first, 0.0)
@@ -328,7 +328,7 @@ def test_the_usage_at_a_moment_includes_the_steps_until_then(
 
 
 def test_a_request_that_ends_a_run_returns_its_blocks_after_the_others_took_theirs() -> None:
-    """Otherwise, what is evicted for a block would differ from single steps, and so would later hits."""
+    """Otherwise evictions, and therefore later hits, would differ from those of single steps."""
     plan = [(1, 21, "x", 0.0), (1, 21, "x", 0.0), (110, 21, "x", 0.0), (112, 18, "y", 0.0)]
     for jumped, stepped in zip(outcome(plan, 20, 0.05), outcome(plan, 20, 0), strict=True):
         assert jumped == pytest.approx(stepped, rel=1e-9)

@@ -146,7 +146,7 @@ def test_a_step_waits_less_for_the_host_when_it_is_planned_ahead() -> None:
         assert before - since == pytest.approx(more_s), "each doubling of the worker processes costs time"
 
 
-def test_a_step_with_prompts_leaves_the_graphs_that_make_reductions_fast() -> None:
+def test_a_step_with_prompts_cannot_use_the_graphs_that_speed_up_reductions() -> None:
     plain, reduced, ahead = (law_of(profile("h100_sxm", "Qwen3-32B", *by)) for by in ((1, (0, 13)), (2, (0, 13)), (2,)))
     assert plain.prompts_s == ahead.prompts_s == 0
     assert reduced.prompts_s == pytest.approx(64 * 93e-6)
@@ -188,8 +188,8 @@ def test_kernels_between_products_pass_over_the_activations_of_each_token() -> N
     assert 0.07 < law.allreduce_s_per_token / law.compute_s_per_token < 0.09
 
 
-def test_a_step_reads_the_experts_that_its_tokens_go_to() -> None:
-    """One token goes to 8 of 128 experts, a hundred to nearly all."""
+def test_a_step_reads_the_experts_to_which_its_tokens_are_routed() -> None:
+    """One token is routed to 8 of 128 experts, a hundred tokens to nearly all of them."""
     law = law_of(profile("h20_sxm", "Qwen3-30B-A3B"))
     dense, all_read_s = law.weights_s, law.weights_s + law.experts_s
     assert law.linear_s(1) == pytest.approx(dense + law.experts_s / 16, rel=1e-3)

@@ -126,7 +126,7 @@ def test_a_decoder_without_a_slot_stops_the_prefill() -> None:
     assert starts[1] > works[0].finished_s  # one after the other: the second needs the slot of the first
 
 
-def test_the_second_token_comes_one_step_after_the_transfer() -> None:
+def test_the_second_token_arrives_one_step_after_the_transfer() -> None:
     made = world(transfer_s=0.25)
     work = made.send("a", 320, 3)
     made.play()
@@ -154,7 +154,7 @@ def test_a_prompt_that_could_not_be_pulled_is_computed_by_the_decoder() -> None:
     made.add_request(work, 0.0)
     assert made.stats().waiting == 1
     made.prefilled(work, 0.1)
-    made.prefilled(work, 0.2)  # told twice
+    made.prefilled(work, 0.2)  # reported twice
     made.step()
     made.pulled(work, 0, 0.5)
     while made.step() is not None:

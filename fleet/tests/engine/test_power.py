@@ -68,7 +68,7 @@ def test_arithmetic_takes_the_same_energy_at_any_clock() -> None:
 
 
 def served(law_draws: bool, prompts: int) -> float:
-    """Return when an engine with the given number of prompts at once has answered."""
+    """Return the time at which an engine has answered the given number of concurrent prompts."""
     law = LAW if law_draws else LAW.drawing(UNKNOWN)
     engine = Engine(law, 10_000, Limits())
     for number in range(prompts):
@@ -83,7 +83,7 @@ def test_an_engine_computes_one_prompt_as_the_law_says_and_many_more_slowly() ->
     assert 1.1 < served(law_draws=True, prompts=100) / served(law_draws=False, prompts=100) < 1.2
 
 
-def test_constants_of_a_calibration_from_before_have_a_clock_that_never_falls() -> None:
+def test_constants_of_an_older_calibration_have_a_clock_that_never_falls() -> None:
     kept = {"fixed_s": 0.0, "compute_s_per_token": 2e-5, "weights_s": 0.005, "attention_s_per_pair": 1e-9}
     kept |= {"kv_s_per_token": 3e-8, "allreduce_s_per_token": 0.0}
     assert law_from(kept).draws == UNKNOWN

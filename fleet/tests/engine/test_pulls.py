@@ -1,4 +1,4 @@
-"""KV that comes from another engine: blocks held for it there, and blocks waiting for it here."""
+"""KV pulled from another engine: blocks held there, and blocks reserved for it here."""
 
 from fleet.engine.engine import Engine
 from fleet.engine.request import EngineRequest
@@ -40,7 +40,7 @@ def test_an_aborted_request_is_not_held() -> None:
     assert made.stats().kv_usage == 0
 
 
-def test_a_request_whose_kv_comes_from_elsewhere_has_its_blocks_and_waits() -> None:
+def test_a_request_with_kv_from_elsewhere_gets_its_blocks_and_waits() -> None:
     made, one = engine(), pulling("a", 320, 4)
     made.add_request(one, 0.0)
     assert made.step() is None
@@ -124,7 +124,7 @@ def test_an_aborted_pull_frees_its_blocks_and_ignores_later_data() -> None:
     assert made.stats().kv_usage == 0
 
 
-def test_others_run_while_one_waits_for_its_kv() -> None:
+def test_other_requests_run_while_one_waits_for_its_kv() -> None:
     made, one = engine(), pulling("a", 320, 2)
     other = request("b", 320, 8)
     made.add_request(one, 0.0)

@@ -54,7 +54,7 @@ def test_host_times_used_with_tables_depend_on_the_engines_version() -> None:
     assert before.decode_s > since.decode_s
 
 
-def test_fits_come_before_tables_and_tables_before_transfers() -> None:
+def test_fits_take_precedence_over_tables_and_tables_over_transfers() -> None:
     assert profile("h100_sxm", "Qwen3-32B", 2).tables is None
     assert profile("h100_sxm", "Qwen3-30B-A3B", 1).tables is not None
     assert profile("h20_sxm", "Qwen3-30B-A3B", 1).tables is None

@@ -27,6 +27,6 @@ def interpreter(folder: Path, **changes: object) -> str:
 
 
 def asked(folder: Path) -> dict[str, object]:
-    """Return what the child process was asked."""
+    """Return the input of the child process."""
     found: dict[str, object] = json.loads((folder / "asked.json").read_text())
     return found

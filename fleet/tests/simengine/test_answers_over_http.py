@@ -81,7 +81,7 @@ def test_several_prompts_and_several_answers_each_have_their_index(sim: Sim) -> 
     assert (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) == (20, 20)
 
 
-def test_a_streams_usage_comes_last_and_only_on_request(sim: Sim) -> None:
+def test_the_usage_of_a_stream_is_sent_last_and_only_on_request(sim: Sim) -> None:
     body = {"prompt": "usage" * 40, "max_tokens": 9, "ignore_eos": True, "stream": True}
     for options, last_has_usage in ((None, False), ({"include_usage": True}, True)):
         with sim.http.stream("POST", "/v1/completions", json={**body, "stream_options": options}) as streamed:
@@ -96,7 +96,7 @@ def test_a_streams_usage_comes_last_and_only_on_request(sim: Sim) -> None:
     assert (heard[-1]["choices"], heard[-1]["usage"]["completion_tokens"]) == ([], 9)
 
 
-def test_usage_can_come_with_every_chunk(sim: Sim) -> None:
+def test_usage_can_be_sent_with_every_chunk(sim: Sim) -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
     body = {"prompt": "every" * 40, "max_tokens": 9, "ignore_eos": True, "stream": True, "stream_options": options}
     with sim.http.stream("POST", "/v1/completions", json=body) as streamed:
@@ -113,7 +113,7 @@ def test_a_chat_stream_begins_with_the_role(sim: Sim) -> None:
     assert first["object"] == "chat.completion.chunk"
 
 
-def test_anthropic_events_come_in_order(sim: Sim) -> None:
+def test_anthropic_events_arrive_in_order(sim: Sim) -> None:
     body = {"messages": [{"role": "user", "content": "order"}], "max_tokens": 40, "ignore_eos": True, "stream": True}
     with sim.http.stream("POST", "/v1/messages", json=body) as streamed:
         heard = events(streamed.iter_lines())

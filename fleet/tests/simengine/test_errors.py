@@ -1,4 +1,4 @@
-"""Requests that the engine refuses, their errors, and that the engine continues."""
+"""The engine refuses bad requests with an error each, and continues."""
 
 import pytest
 
@@ -49,7 +49,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("path", "body", "message"), REFUSED)
-def test_a_bad_request_gets_the_problem(sim: Sim, path: str, body: object, message: str) -> None:
+def test_a_bad_request_gets_an_error_that_names_the_problem(sim: Sim, path: str, body: object, message: str) -> None:
     answer = sim.post(path, body)
     assert answer.status_code == 400
     error = answer.json()["error"]

@@ -90,7 +90,7 @@ def test_times_follow_the_law_whatever_the_time_scale(start_sim: StartSim) -> No
     assert metrics["weir_sim_busy_seconds_total"] == pytest.approx(busy_s, rel=1e-6)
 
 
-def test_its_gpus_hold_the_memory_and_draw_the_power_of_the_law(start_sim: StartSim) -> None:
+def test_the_gpus_of_an_engine_hold_the_memory_and_draw_the_power_of_the_law(start_sim: StartSim) -> None:
     sim, of = start_sim(time_scale=1), profile()
     before = sim.metrics()
     assert before["weir_sim_gpu_memory_use"] == pytest.approx(MEMORY_USED, abs=0.001)
@@ -100,7 +100,7 @@ def test_its_gpus_hold_the_memory_and_draw_the_power_of_the_law(start_sim: Start
     computed_s = law_of(of).computing_s(4000, chunk_pairs(4000, 0))
     busy_j = LIMIT_W * (GH100.computing * computed_s + GH100.reading * (busy_s - computed_s))
     drawn_j = after["weir_sim_gpu_energy_joules_total"] - before["weir_sim_gpu_energy_joules_total"]
-    assert drawn_j > busy_j - LIMIT_W * IDLE * busy_s > 0  # it draws at least as much as while idle besides
+    assert drawn_j > busy_j - LIMIT_W * IDLE * busy_s > 0  # otherwise it draws at least as much as while idle
     sim.post("/sleep?level=1", {})
     assert sim.metrics()["weir_sim_gpu_memory_use"] == pytest.approx(kept_bytes(128_256, 32, 1) / of.peak.memory)
 

@@ -1,5 +1,5 @@
 """The result of an attempt or a request, and who is at fault. Every counter uses these verdicts; docs/router.md lists
-who counts what."""
+the counters of each."""
 
 from typing import Literal, NamedTuple
 

@@ -1,4 +1,4 @@
-"""What the control plane's own processes report to each other and to the pages. Pure."""
+"""Reports of the control plane's own processes to each other and to the pages. Pure."""
 
 from msgspec import Struct
 

@@ -1,4 +1,4 @@
-"""What routers record about each request: its receipt, and an entry of recorded traffic. Pure."""
+"""Routers' records of each request: its receipt, and an entry of recorded traffic. Pure."""
 
 from typing import Any
 

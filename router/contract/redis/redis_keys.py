@@ -47,7 +47,7 @@ DELIVERIES_TTL_S = 30
 SAVINGS_TTL_S = 60
 WATCH_TTL_S = 30  # after the judge's last renewal
 USE_TTL_S = 8 * 86_400  # exceeds the time for which a router keeps an unconfirmed hour
-REMOVED_TTL_S = 86_400  # how long the order of a removed key is remembered
+REMOVED_TTL_S = 86_400  # time for which the order of a removed key is remembered
 
 
 def policy_key(pool: str) -> str:

@@ -1,4 +1,4 @@
-"""What a hit needs beyond the first group of layers: vLLM's rule for models with several groups. Pure. A prefix can be
+"""Needs of a hit beyond the first group of layers: vLLM's rule for models with several groups. Pure. A prefix can be
 reused up to a block from which every group can continue. Layers with a sliding window need the blocks of the window
 before it, recurrent layers their state at its end, further layers with full attention all blocks; engines evict those
 from the end, so the last block stands for all. Each need is a number of consecutive blocks up to the end of the hit,

@@ -243,7 +243,7 @@ def judged(agent: str, received: Sequence[Receipt], engines: Mapping[str, set[st
 
 
 def engines_by_conversation(folder: Path, read: Counter[Path]) -> dict[str, set[str]]:
-    """Return which engines have served the conversations since the last call, according to the scripted servers."""
+    """Return the engines that have served each conversation since the last call, according to the scripted servers."""
     found: dict[str, set[str]] = defaultdict(set)
     for log in folder.glob("scripted-*.log"):
         lines = log.read_text().splitlines()
@@ -258,8 +258,8 @@ PROMPTS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
 
 
 def conversations(agent: str, packages: Path, url: str, seen: Callable[[], Mapping[str, set[str]]]) -> list[str]:
-    """Hold them, several at once; return what is wrong. `seen` says which engines have served each since it was last
-    called."""
+    """Hold several conversations at once; return the problems. `seen` returns the engines that have served each
+    conversation since its last call."""
     begun = time.time()
     with ThreadPoolExecutor(SESSIONS) as together:
         made = list(together.map(lambda number: converse(agent, packages, url, number), range(SESSIONS)))

@@ -68,5 +68,5 @@ def test_an_answer_made_by_the_router_has_its_outcome(status, code, result):
         (429, None, "refused"),
     ],
 )
-def test_the_routers_own_answers_are_told_from_those_of_engines(status, code, result):
+def test_the_routers_own_answers_are_distinguished_from_those_of_engines(status, code, result):
     assert of_routers_answer(status, code) == result

@@ -57,7 +57,7 @@ def test_an_answer_that_ends_with_its_first_token_gets_its_end() -> None:
 
 
 @pytest.mark.parametrize(("half", "whole"), [("\ufffd", "\U0001f642 "), ("so \ufffd", "so \u00e9t\u00e9 ")])
-def test_a_character_of_which_the_first_token_has_only_the_beginning_comes_whole(half: str, whole: str) -> None:
+def test_a_character_that_the_first_token_only_begins_is_sent_whole(half: str, whole: str) -> None:
     begun = first_token(ROLE + chat(half, "length") + call(half, name="look") + DONE)
     stream = ROLE + chat(whole) + call(whole, name="look") + chat("more", "stop") + DONE
     joined = orjson.dumps([one.made for one in chunks(begun + without(begun, stream))]).decode()

@@ -61,7 +61,7 @@ def _texts(events: str) -> list[str]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_prefill_of_the_next_turn_computes_only_what_is_new(pair: Build, stream: bool) -> None:
+async def test_the_prefill_of_the_next_turn_computes_only_the_new_tokens(pair: Build, stream: bool) -> None:
     world = await lending_pair(pair)
     said, first, answer = await turn(world, PROMPT, stream=stream)
     assert len(said) == 4 * REPLY

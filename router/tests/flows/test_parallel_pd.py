@@ -136,7 +136,7 @@ async def test_when_the_only_prefill_is_dead_a_decoder_serves_alone_if_its_role_
 
 
 @pytest.mark.slow
-async def test_when_the_decoder_is_dead_the_request_goes_to_another(pair: Build) -> None:
+async def test_when_the_decoder_is_dead_the_request_is_sent_to_another(pair: Build) -> None:
     world = await pair("neuron", roles=("prefill", "decode", "decode"))
     world.sims[1].stop()
     receipts = [await world.receipt(await world.ask(f"{turn} " + PROMPT)) for turn in range(3)]

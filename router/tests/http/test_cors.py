@@ -84,6 +84,6 @@ def test_no_origin_is_allowed_without_the_option(given: str | None) -> None:
     assert cors(given) is None
 
 
-def test_the_option_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_option_can_be_set_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_ROUTER_CORS_ORIGINS", PAGE)
     assert parse(["--instances", "http://127.0.0.1:1"]).cors_origins == PAGE

@@ -58,7 +58,7 @@ class Player:
         self.fixtures.cfg = made
 
     def hit(self, tokens: Sequence[int], salt: str) -> int:
-        """Return how many tokens of the prompt are cached; the engine always computes at least one."""
+        """Return the number of cached tokens of the prompt; the engine always computes at least one."""
         key = self.key(array("q", tokens[:-1]), cache_salt=salt or None)
         return int(self.cache.match_prefix(self.params.MatchPrefixParams(key=key)).device_prefix_len)
 

@@ -95,7 +95,7 @@ def test_an_array_of_vllm_0_20_ends_with_its_group() -> None:
     assert (stored.group, stored.extras, removed.group) == (1, (), 1)
 
 
-def test_blocks_stored_on_another_tier_come_without_tokens_and_without_a_size() -> None:
+def test_blocks_stored_on_another_tier_have_no_tokens_and_no_size() -> None:
     event = only({**STORED, "token_ids": [], "block_size": 0, "parent_block_hash": None, "medium": "CPU"})
     assert isinstance(event, BlocksStored)
     assert (event.tokens, event.tier, len(event.names)) == (b"", HOST, 2)

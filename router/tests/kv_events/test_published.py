@@ -111,7 +111,7 @@ WINDOW = {"group_idx": 1, "kv_cache_spec_kind": "sliding_window", "kv_cache_spec
         ([1, 2], {"kv_cache_spec_kind": "new"}, "its events do not say how long"),
     ],
 )
-def test_layers_whose_needs_are_unknown_are_not_followed_and_the_feed_says_so(
+def test_layers_with_unknown_needs_are_not_followed_and_the_feed_reports_it(
     names: list[int], more: dict[str, object], trouble: str, feed: Feed
 ) -> None:
     feed._why = ""
@@ -160,7 +160,7 @@ def test_chunks_of_lmcache_match_by_the_engines_blocks_and_end_as_whole_chunks(f
     assert (feed._index.match(hashes, 16), feed._index.blocks("a")) == ({}, (0, 2, 0))
 
 
-def test_layers_whose_blocks_are_in_host_memory_only_are_not_followed_and_the_feed_says_so(feed: Feed) -> None:
+def test_layers_with_blocks_in_host_memory_only_are_not_followed_and_the_feed_reports_it(feed: Feed) -> None:
     plain = PUBLISHED["vllm 0.33.0"]["plain"]
     told(feed, [plain.replace(b"\xa3GPU", b"\xa3CPU")])
     assert ("HiSparse" in feed._groups.trouble, found(feed)) == (True, (0, 0, 0))

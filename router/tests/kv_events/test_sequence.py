@@ -97,7 +97,7 @@ def test_a_batch_is_not_applied_twice() -> None:
     assert engine.applied == [0, 1, 2, 3]
 
 
-def test_a_batch_that_a_replay_loses_on_the_way_is_requested_again_with_what_follows() -> None:
+def test_a_batch_that_a_replay_loses_on_the_way_is_requested_again_with_the_following_ones() -> None:
     engine = Engine()
     engine.sequence.start()
     engine.replay(0, 1, 3, 5)
@@ -117,7 +117,7 @@ def test_replays_that_keep_losing_batches_are_abandoned() -> None:
     assert (engine.lost_at, engine.applied[-1]) == ([MOST_REPLAYS + 1], MOST_REPLAYS + 2)
 
 
-def test_batches_older_than_a_replay_that_came_meanwhile_are_applied_before_it() -> None:
+def test_batches_older_than_a_replay_that_arrived_meanwhile_are_applied_before_it() -> None:
     """An engine with a short buffer may have published them after the replay was requested."""
     engine = Engine()
     engine.live(0, 3, 5, 6)

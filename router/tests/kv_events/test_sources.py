@@ -39,7 +39,7 @@ def test_a_specific_address_is_kept() -> None:
         ([{**ONE, "enable_kv_cache_events": False}], "no KV events over ZMQ"),
     ],
 )
-def test_a_source_that_cannot_be_followed_says_why(value: object, why: str) -> None:
+def test_a_source_that_cannot_be_followed_is_reported_with_the_reason(value: object, why: str) -> None:
     with pytest.raises(NoEvents, match=why):
         read(value)
 

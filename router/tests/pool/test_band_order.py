@@ -118,7 +118,7 @@ def test_each_wait_raises_a_request_by_one_band_so_later_requests_overtake_it_on
     assert max(overtook) * 0.05 <= 6.1
 
 
-def test_a_tenant_is_charged_for_what_it_used_not_for_what_was_expected():
+def test_a_tenant_is_charged_for_its_actual_use_not_for_the_expected_one():
     server = Server(policy(**WIDE))
     for number in range(200):
         server.ask(0.0, ("long", number), 100, output=1_000, tenant="a")

@@ -49,7 +49,7 @@ def engine(index: ExactIndex) -> Engine:
 
 
 def foreseen(index: ExactIndex, tokens: bytes, now: float = NOW) -> int:
-    """Return how many blocks of the prompt the instance will hold."""
+    """Return the number of blocks of the prompt that the instance will hold."""
     matched = index.match(hashes(tokens), SIZE)
     return sum((matched | index.foreseen(matched, hashes(tokens), SIZE, now)).get("a", (0, 0, 0))) // SIZE
 
@@ -58,7 +58,7 @@ def send(index: ExactIndex, tokens: bytes) -> InFlight:
     return index.sent("a", hashes(tokens), foreseen(index, tokens))
 
 
-def test_without_requests_in_flight_the_forecast_is_what_is_held_now(index: ExactIndex, engine: Engine) -> None:
+def test_without_requests_in_flight_the_forecast_is_the_present_content(index: ExactIndex, engine: Engine) -> None:
     engine.holds(prompt("x", 4))
     assert foreseen(index, prompt("x", 6)) == 4
     assert index.foreseen(index.match(hashes(prompt("x", 6)), SIZE), hashes(prompt("x", 6)), SIZE, NOW) == {}

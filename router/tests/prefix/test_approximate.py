@@ -1,4 +1,4 @@
-"""What the approximate prefix index assumes about which instance holds what."""
+"""The approximate prefix index's assumptions about the content of each instance."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -84,7 +84,7 @@ def test_a_suspicion_while_an_engine_is_asked_changes_nothing() -> None:
 
 
 def calls(work: Callable[[], object]) -> int:
-    """Return how many of our functions are called."""
+    """Return the number of calls of our functions."""
     count = 0
 
     def note(frame: FrameType, event: str, _: object) -> None:

@@ -86,6 +86,6 @@ def test_the_sums_cover_the_last_thousand() -> None:
     assert Accuracy().ratio is None
 
 
-def test_the_page_of_what_the_index_knows_lists_every_reason() -> None:
+def test_the_page_of_the_index_lists_every_reason() -> None:
     page = (Path(__file__).parents[3] / "docs/index-knows.md").read_text().partition("## Reasons")[2]
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(get_args(Reason)) - {""}

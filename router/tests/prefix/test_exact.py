@@ -1,4 +1,4 @@
-"""How the exact index handles the events of engines, case by case."""
+"""The exact index's handling of engine events, case by case."""
 
 import time
 from typing import Any
@@ -110,7 +110,7 @@ def test_an_answer_refutes_a_copy_with_an_unreported_removal_but_neither_others_
     assert (index.match(HASHES, SIZE), index.held, index._part("a").forecast.held) == ({}, 2, 2)
 
 
-def test_an_answer_refutes_no_copies_that_came_after_its_prompt_was_looked_up(index: ExactIndex) -> None:
+def test_an_answer_refutes_no_copies_that_were_stored_after_its_prompt_was_looked_up(index: ExactIndex) -> None:
     """Two prompts with the same beginning arrive at once: each expects the other's blocks, and both compute them."""
     asked_at = time.monotonic()
     for _ in range(2):

@@ -264,7 +264,7 @@ def test_problems_of_named_certificates_are_reported(signed, monkeypatch):
         ({"verify": "no"}, False),
     ],
 )
-def test_a_pool_names_certificates_by_where_they_are(given, allowed):
+def test_a_pool_names_certificates_by_their_location(given, allowed):
     assert bool(engine_tls.is_allowed(given)) is allowed
 
 

@@ -16,7 +16,7 @@ async def test_an_engine_that_dies_before_its_first_byte_is_replaced_by_another(
         assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
 
 
-async def test_an_engine_that_is_not_there_is_replaced_by_another(world):
+async def test_an_unreachable_engine_is_replaced_by_another(world):
     w = await world(None)
     w.published.fleet(entry("demo-0", "http://127.0.0.1:9"), entry("demo-1", w.engines[0].url))
     await w.until(lambda: len(w.router.pools.get("demo").endpoints) == 2)
@@ -32,7 +32,7 @@ async def test_a_stream_that_breaks_before_its_first_event_is_retried_elsewhere(
         assert response.content.endswith(b"data: [DONE]\n\n")
 
 
-async def test_a_whole_answer_that_breaks_in_the_middle_is_made_elsewhere(world):
+async def test_a_whole_answer_that_breaks_in_the_middle_is_repeated_elsewhere(world):
     async def half(engine, request, writer):
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf of it")
         await writer.drain()
@@ -144,7 +144,7 @@ async def test_no_two_attempts_carry_the_same_request_id(world):
     assert received == {name, f"{name}-2", f"{name}-3"}
 
 
-async def test_an_engine_that_says_nothing_is_given_up(world):
+async def test_a_silent_engine_is_abandoned(world):
     w = await world(hang, failure__first_byte_timeout_s=1, failure__retries=0)
     response = await w.ask()
     assert (response.status_code, response.json()["error"]["code"]) == (504, "upstream_timeout")

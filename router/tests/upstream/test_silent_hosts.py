@@ -28,7 +28,7 @@ def gone(monkeypatch):
     return ports
 
 
-async def test_a_request_to_a_host_that_is_gone_is_made_elsewhere(world, gone):
+async def test_a_request_to_a_lost_host_is_retried_elsewhere(world, gone):
     w = await world(hang, None)
     gone.add(w.engines[0].port)
     answers = [await w.ask() for _ in range(2)]
@@ -39,7 +39,7 @@ async def test_a_request_to_a_host_that_is_gone_is_made_elsewhere(world, gone):
     assert demo(w, "demo-0").breaker.state == "open", "the next one would wait as long"
 
 
-async def test_idle_connections_to_a_host_that_is_gone_are_not_tried_again(world, gone):
+async def test_idle_connections_to_a_lost_host_are_not_tried_again(world, gone):
     w = await world(None)
     await asyncio.gather(*(w.ask() for _ in range(4)))
     upstream = demo(w, "demo-0").upstream
@@ -51,7 +51,7 @@ async def test_idle_connections_to_a_host_that_is_gone_are_not_tried_again(world
     await w.until(lambda: not upstream.connections)
 
 
-async def test_a_stream_from_a_host_that_is_gone_ends_with_an_error_event(world, gone):
+async def test_a_stream_from_a_lost_host_ends_with_an_error_event(world, gone):
     w = await world(first_then_wait)
     asking = asyncio.ensure_future(w.ask(stream=True))
     await w.until(lambda: w.engines[0].received)

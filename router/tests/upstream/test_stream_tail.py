@@ -170,7 +170,7 @@ def test_a_large_whole_answer_reports_its_usage_and_its_error():
 
 
 @pytest.mark.parametrize("gave_up", [{"finish_reason": "abort"}, {"error": {"message": "abort"}}])
-def test_a_large_whole_answer_may_have_been_given_up(gave_up):
+def test_a_large_whole_answer_may_have_been_aborted(gave_up):
     choice = {"index": 0, "message": {"content": "x" * 300_000}, "logprobs": {"content": [{"bytes": [1]}] * 9_999}}
     assert end_of_whole(json.dumps({"choices": [choice | {"finish_reason": "stop"}]}).encode()).error is None
     assert "abort" in end_of_whole(json.dumps({"choices": [choice | gave_up]}).encode()).error.message

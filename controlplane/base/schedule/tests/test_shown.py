@@ -35,7 +35,7 @@ def test_the_page_nodes_names_who_leads_and_who_stands_by(leader: Leadership, ve
     assert page.index("control@a") < page.index("leads") < page.index("control@b") < page.index("stands by")
 
 
-def test_the_page_nodes_says_that_no_control_worker_is_there(db: None, vera_client: Client) -> None:
+def test_the_page_nodes_reports_that_no_control_worker_runs(db: None, vera_client: Client) -> None:
     assert "No control worker is there" in vera_client.get("/fleet/nodes/").content.decode()
 
 
@@ -64,7 +64,7 @@ def test_doctor_leaves_it_to_another_check_to_report_that_redis_is_unreachable(d
     assert doctor.control_workers().good
 
 
-def test_a_leader_that_is_gone_is_not_a_leader(leader: Leadership, live_redis: redis.Redis) -> None:
+def test_a_leader_that_has_ended_no_longer_counts(leader: Leadership, live_redis: redis.Redis) -> None:
     live_redis.zrem("weir:control-workers", "control@a")
     found = doctor.control_workers()
     assert (found.good, found.text) == (False, "nobody leads, control@b stands by")

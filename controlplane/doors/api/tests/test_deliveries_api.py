@@ -135,7 +135,7 @@ def test_withdrawing_turns_the_candidate_into_a_draft_again_and_only_its_propose
     assert ci.get("/policies/default/draft").status_code == 200
 
 
-def test_only_the_admin_scope_goes_without_approvals(proposed, ada, ada_api, ci, draft, policy):
+def test_only_the_admin_scope_may_skip_approvals(proposed, ada, ada_api, ci, draft, policy):
     path, body = f"/deliveries/{proposed['id']}/approve", {"emergency": "prefill melts the GPUs"}
     assert ci.post(path, body).status_code == 403
     assert api_caller(ada, "policy:approve").post(path, body).status_code == 403
@@ -177,7 +177,7 @@ def test_a_delivery_is_started_steered_and_aborted(draft, ci):
 BACK = {"mode": "switchback", "block_s": 60, "washout_s": 10, "pairs": 4}
 
 
-def test_a_switchback_reports_its_block_its_schedule_and_what_its_steps_have_shown(draft, ci):
+def test_a_switchback_reports_its_block_its_schedule_and_the_results_of_its_steps(draft, ci):
     made = ci.post(DELIVER, {"plan": plan(STEPS[1], BACK), "reason": WHY}).json()
     path = f"/deliveries/{made['id']}"
     assert (made["switchback"], made["results"], made["stands_still"]) == (None, [], False)
@@ -267,7 +267,7 @@ def test_a_wait_ends_as_soon_as_the_delivery_changes(running, ci, monkeypatch):
     assert (answer.status_code, answer.json()["state"]) == (200, "paused")
 
 
-def test_without_an_etag_or_with_another_the_answer_comes_at_once(running, ci):
+def test_without_an_etag_or_with_another_the_answer_is_immediate(running, ci):
     begun = time.monotonic()
     assert ci.get(f"/deliveries/{running['id']}?wait=60").status_code == 200
     assert ci.get(f"/deliveries/{running['id']}?wait=60", If_None_Match='"y0.0"').status_code == 200

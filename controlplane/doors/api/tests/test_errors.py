@@ -115,7 +115,7 @@ def test_a_form_that_cannot_be_read_is_a_body(policy, ci, kind, body):
     assert problem(answer, 422)["errors"][0]["value"] == "a form that cannot be read"
 
 
-def test_a_stranger_is_not_told_the_parameters(db, client):
+def test_a_stranger_does_not_learn_the_parameters(db, client):
     problem(client.post("/api/v1/policies/default/draft?nonsense=1"), 401)
 
 
@@ -159,7 +159,7 @@ def test_a_crash_gives_an_id_to_quote_and_nothing_else(ci, monkeypatch):
     assert "secret" not in answer.content.decode()
 
 
-def test_a_database_that_is_unreachable_is_503(ci, monkeypatch):
+def test_an_unreachable_database_is_503(ci, monkeypatch):
     def fail(*_):
         raise OperationalError("database is locked")
 
@@ -178,7 +178,7 @@ def test_a_database_that_is_unreachable_is_503(ci, monkeypatch):
         (redis.ResponseError("WRONGTYPE"), 500),
     ],
 )
-def test_only_a_redis_that_cannot_be_used_is_503(ci, monkeypatch, error, status):
+def test_only_an_unusable_redis_is_503(ci, monkeypatch, error, status):
     monkeypatch.setattr(policies.selectors, "policies", Mock(side_effect=error))
     body = problem(ci.get("/policies"), status)
     assert ("Redis does not answer" in body["detail"]) == (status == 503)

@@ -72,7 +72,7 @@ def test_a_revoked_token_gets_no_replay(policy, ci):
     assert ci.post("/policies/default/draft", Idempotency_Key="k1").status_code == 401
 
 
-def test_a_repeated_request_whose_first_is_still_running_is_told_to_wait(policy, ci):
+def test_a_repeated_request_must_wait_while_the_first_one_runs(policy, ci):
     ci.post("/policies/default/draft", Idempotency_Key="k1")
     IdempotentAnswer.objects.update(status=0)
     answer = ci.post("/policies/default/draft", Idempotency_Key="k1")

@@ -1,4 +1,4 @@
-"""Which pages may open the WebSocket: those of the same host and port, as cookies do not distinguish ports."""
+"""The pages that may open the WebSocket: those of the same host and port, as cookies do not distinguish ports."""
 
 from typing import Any
 

@@ -27,7 +27,7 @@ def test_the_list_holds_live_version_draft_and_pools(policy, ci):
     assert (row["name"], row["live"]["number"], row["draft"]["revision"], row["pools"]) == ("default", 1, 1, [])
 
 
-def test_the_schema_comes_with_every_parameter(ci, db):
+def test_the_schema_contains_every_parameter(ci, db):
     answer = ci.get("/policies/schema").json()
     heavy = next(p for p in answer["parameters"] if p["path"] == "classes.heavy_new_tokens")
     assert (heavy["default"], heavy["minimum"], heavy["maximum"], heavy["unit"]) == (40_000, 256, 1_000_000, "tokens")

@@ -30,7 +30,7 @@ def draft(policy: Policy) -> Draft:
 
 @pytest.fixture(autouse=True)
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Collects the jobs that would be put on the queue."""
+    """Collects the jobs that would be queued."""
     found: list[Any] = []
     monkeypatch.setattr("controlplane.celery.app.send_task", lambda name, args, queue: found.append(args))
     monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take: function(job, take))
@@ -95,13 +95,13 @@ def test_cancelling_twice_is_reported(draft, ci):
     assert "has ended already: cancelled" in again.json()["detail"]
 
 
-def test_without_a_draft_a_preview_is_a_conflict_as_publishing_is(policy, ci):
+def test_without_a_draft_a_preview_is_a_conflict_like_publishing(policy, ci):
     answer = ci.post(PREVIEW, {})
     assert answer.status_code == 409
     assert "no open draft" in answer.json()["detail"]
 
 
-def test_a_draft_that_was_saved_in_the_meantime_is_not_previewed(draft, ci):
+def test_a_draft_saved_in_the_meantime_is_not_previewed(draft, ci):
     seen = ci.get("/policies/default/draft").headers["ETag"]
     edit(draft.policy, heavy_new_tokens=7000)
     answer = ci.post(PREVIEW, {}, If_Match=seen)

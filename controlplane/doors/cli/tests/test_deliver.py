@@ -60,9 +60,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("status", "said", "things"), ENDS)
-def test_the_exit_status_says_how_it_ended_and_a_repetition_says_the_same(
-    run, file, plan, passing, status, said, things
-):
+def test_the_exit_status_is_the_outcome_and_a_repetition_has_the_same(run, file, plan, passing, status, said, things):
     passing.extend(things)
     words = ("deliver", file, "--plan", plan(), "--reason", WHY, "--wait")
     got, told, error = run(*words)
@@ -97,7 +95,7 @@ def test_without_waiting_the_delivery_is_started_and_its_number_printed(run, fil
     assert Delivery.objects.count() == 1
 
 
-def test_a_plan_with_approvals_is_started_when_it_has_them(run, file, plan, passing):
+def test_a_plan_that_needs_approvals_is_started_once_it_has_them(run, file, plan, passing):
     passing.append(lambda: services.approve(Delivery.objects.get(), ADA))
     passing.append(lambda: None)
     passing.extend(ENDS[1][2])
@@ -147,7 +145,7 @@ def test_a_dry_run_is_checked_by_the_server_and_changes_nothing(run, file, plan)
 
 
 @pytest.mark.parametrize("words", [("deliver", "FILE"), ("policy", "apply", "FILE", "--deliver")])
-def test_a_dry_run_says_what_the_plan_can_show(run, file, plan, live_redis, words):
+def test_a_dry_run_predicts_what_the_plan_can_show(run, file, plan, live_redis, words):
     fill(live_redis)
     status, told, error = run(*[file if word == "FILE" else word for word in words], "--plan", plan(), "--dry-run")
     assert (status, f"  {WARM_IN_A_MINUTE}" in told.splitlines()) == (0, True), error
@@ -204,7 +202,7 @@ def test_a_paused_delivery_continues_or_is_aborted(run, file, plan, passing, fla
     assert says in error
 
 
-def test_a_control_plane_that_is_unreachable_for_a_while_ends_no_wait(run, file, plan, passing, network):
+def test_a_wait_continues_while_the_control_plane_is_unreachable(run, file, plan, passing, network):
     _, faults = network
     passing.append(lambda: faults.append(urllib.error.URLError("connection refused")))
     passing.extend([lambda: None, ARMED, moves(Trigger.FAIL, Origin.JUDGE)])

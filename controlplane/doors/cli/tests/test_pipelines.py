@@ -82,7 +82,7 @@ def _experiment(path: Path, limit: float) -> None:
     path.write_text(json.dumps(body(mode="twin", time_scale=1, duration_s=20, arms=["round_robin"], expect=expect)))
 
 
-def test_the_verdict_of_an_experiment_is_that_of_the_job(job, tmp_path):
+def test_the_verdict_of_an_experiment_decides_the_job(job, tmp_path):
     words = ("experiment", "run", "experiment.json", "--wait", "--junit", "weir.xml", "--report", "'weir.md'")
     _experiment(tmp_path / "experiment.json", 1e9)
     status, verdict, told = job("github", *words)
@@ -155,7 +155,7 @@ def test_a_delivery_that_a_person_ends_or_that_needs_one_fails_the_job(job, poli
         ("gitlab", 12_349, lambda pid: os.killpg(pid, signal.SIGTERM)),  # GitLab's runner ends every process
     ],
 )
-def test_a_job_that_is_cancelled_says_that_the_delivery_continues(plane, policy_file, template, tokens, stop, tmp_path):
+def test_a_cancelled_job_reports_that_the_delivery_continues(plane, policy_file, template, tokens, stop, tmp_path):
     policy_file(tokens, CANARY, approvals={"needed": 1})
     url, token = plane
     environment = {

@@ -140,7 +140,7 @@ def test_the_command_retries_unavailable_servers_but_not_refusals(run, default_p
     assert "302, which is no answer of Weir's API" in error
 
 
-def test_a_wrong_call_is_an_error_and_never_a_verdict(run):
+def test_a_misused_command_is_an_error_and_never_a_verdict(run):
     assert run("experiment", "run")[0] == 3
     assert run("nothing")[0] == 3
 

@@ -15,7 +15,7 @@ from . import VERSION
 
 PASS, FAIL, INCONCLUSIVE, ERROR = 0, 1, 2, 3  # exit statuses
 ANSWER_S = 60.0  # longest wait for one answer
-AWAY_S = 120.0  # how long a call is repeated while the control plane does not answer
+AWAY_S = 120.0  # time for which a call is repeated while the control plane does not answer
 
 
 class Failed(Exception):

@@ -69,12 +69,12 @@ def ago(seconds: float) -> Any:
 
 
 def after_its_worker(make: Any) -> str:
-    """Return the status of a job after its worker died. Simulations are performed again once."""
+    """Return the status of a job after its worker died. Simulations are run again, once."""
     return QUEUED if make is preview else FAILED
 
 
 @KINDS
-def test_a_job_whose_worker_died_is_failed_or_performed_again_once(make: Any, message: Any) -> None:
+def test_a_job_whose_worker_died_fails_or_is_run_again_once(make: Any, message: Any) -> None:
     job = make(status=RUNNING, heartbeat_at=ago(jobs.LOST_S + 1))
     expire.step()
     job.refresh_from_db()
@@ -92,7 +92,7 @@ def tuning(**values: Any) -> Job:
 
 
 @pytest.mark.parametrize(("make", "done"), [(preview, 0), (plan, 0), (tuning, 9)])
-def test_only_a_job_that_keeps_its_parts_keeps_its_progress_when_it_is_performed_again(make: Any, done: int) -> None:
+def test_only_a_job_that_stores_its_parts_keeps_its_progress_when_it_is_run_again(make: Any, done: int) -> None:
     job = make(status=RUNNING, heartbeat_at=ago(jobs.LOST_S + 1), done=9, total=10)
     expire.step()
     job.refresh_from_db()
@@ -160,7 +160,7 @@ def ended_process() -> str:
 
 
 @KINDS
-def test_a_job_whose_process_is_known_to_be_gone_is_not_waited_for(make: Any, message: Any) -> None:
+def test_a_job_whose_process_is_known_to_have_ended_is_lost_at_once(make: Any, message: Any) -> None:
     job = make(status=RUNNING, heartbeat_at=ago(0), worker=ended_process())
     expire.step()
     job.refresh_from_db()

@@ -54,7 +54,7 @@ def test_a_panel_queries_existing_metrics(panel):
         assert unknown(target["expr"]) == set()
 
 
-def test_the_dashboard_has_what_the_live_page_has():
+def test_the_dashboard_has_the_panels_of_the_live_page():
     titles = {panel["title"] for panel in dashboard()["panels"]}
     page = (CODE / "templates" / "live" / "live.html").read_text()
     for title in ("Instances", "Needs attention"):

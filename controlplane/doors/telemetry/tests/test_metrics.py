@@ -109,7 +109,7 @@ def test_a_silent_node_is_visible_by_the_age_of_its_heartbeat(fleet, vera):
     assert age > 0
 
 
-def test_a_key_has_its_name_beside_the_id_with_which_routers_label(redis_away, vera):
+def test_a_key_has_its_name_beside_the_id_that_routers_use_as_a_label(redis_away, vera):
     kept, _ = ApiKey.issue(name="ci", created_by="ada")
     revoked, _ = ApiKey.issue(name="old", created_by="ada")
     revoked.revoke()

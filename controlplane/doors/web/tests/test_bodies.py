@@ -1,4 +1,4 @@
-"""How large a body each caller may send, through the application that every server runs."""
+"""The limit on each caller's body, enforced by the application that every server runs."""
 
 import json
 from typing import Any
@@ -124,7 +124,7 @@ def test_a_user_without_a_role_is_a_stranger(client: Client) -> None:
 
 
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_session_may_send_what_the_endpoint_needs(vera_client: Client, announced: bool) -> None:
+def test_a_session_may_send_as_much_as_the_endpoint_needs(vera_client: Client, announced: bool) -> None:
     limit = limit_of("/policies/")
     assert (ask(Django(), limit, cookie(vera_client), "/policies/", announced))[0] == 200
     app = Django()

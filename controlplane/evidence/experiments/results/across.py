@@ -10,7 +10,7 @@ from controlplane.evidence.experiments.results.types import ExperimentResults
 from fleet.jobs import DONE, ENDED
 from router.contract.values.problem import invalid
 
-MOST = 6  # arms that can be told apart in a chart
+MOST = 6  # arms that can be distinguished in a chart
 
 
 def chosen(asked: Sequence[str]) -> list[tuple[Experiment, str]]:

@@ -21,7 +21,7 @@ from router.contract.values.problem import Problem
 
 ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@=,-]{0,59}")
 SEED_MAX = 2**31 - 1
-ARMS_MAX = 6  # arms that can be told apart in a chart
+ARMS_MAX = 6  # arms that can be distinguished in a chart
 
 
 def checked(field: fields.Field) -> BeforeValidator:

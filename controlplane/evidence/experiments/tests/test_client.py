@@ -58,7 +58,7 @@ async def test_an_error_status_reports_its_message(what, outcome, error):
 
 @pytest.mark.parametrize(("message", "outcome"), [("too long", "client_error"), ("CUDA error: no", "error")])
 @pytest.mark.parametrize("first_at", [0.0, 1.0])
-def test_an_error_in_the_stream_that_blames_the_engine_is_the_engines(message, outcome, first_at):
+def test_an_error_in_the_stream_is_the_engines_only_if_it_blames_the_engine(message, outcome, first_at):
     event = orjson.dumps({"error": {"message": message, "code": 400}})
     answer = ReplayAnswer(0.0, 200, first_at=first_at, tail=bytearray(b"data: %b\n\ndata: [DONE]\n\n" % event))
     assert completions.ending_of(answer).outcome == outcome
@@ -132,7 +132,7 @@ TOO_LONG = {"message": "the prompt is too long", "type": "BadRequestError", "cod
         (ReplayAnswer(0.0, status=204), "error", "204"),
     ],
 )
-def test_a_stream_is_judged_by_what_its_end_says(answer, outcome, error):
+def test_a_stream_is_judged_by_its_end(answer, outcome, error):
     found = completions.ending_of(answer)
     assert (found.outcome, error in found.error, found.output_tokens) == (outcome, True, None)
 

@@ -23,7 +23,7 @@ def load(*requests: TraceRequest, pacing: str = "timestamps", time_scale: float 
     return OfferedLoad(requests=requests, pacing=pacing, time_scale=time_scale, **(values | changes))
 
 
-async def test_every_request_becomes_a_record_with_what_the_router_and_the_engine_said():
+async def test_every_request_becomes_a_record_with_the_reports_of_router_and_engine():
     found: list[Record] = []
     async with fake_engine(token_s=0.002) as engine:
         asked = load(request(0), request(1, 0.5), classes={0: "heavy", 1: "warm"}, request_ids="exp-1-1")
@@ -115,7 +115,7 @@ async def test_requests_without_a_server_become_errors():
     assert "no connection" in found[0].error
 
 
-async def test_cancelling_records_what_was_in_flight_as_cancelled():
+async def test_cancelling_records_requests_in_flight_as_cancelled():
     found: list[Record] = []
     progress = ReplayProgress()
     async with fake_engine(behaviour=lambda number, body: "hang") as engine:

@@ -1,4 +1,4 @@
-"""What a run asks an engine first: its context window, and how its tokenizer counts."""
+"""A run's first questions to an engine: its context window, and the bytes per token of its tokenizer."""
 
 import json
 import threading

@@ -226,7 +226,7 @@ def test_the_page_of_findings_states_the_costs_and_tiers_of_its_tables():
 
 
 def claim(begin: str) -> str:
-    """Return the last column of a claim, which says what differs."""
+    """Return the last column of a claim, which names the difference."""
     (row,) = (row for row in sheets.read("claims") if row[1].startswith(begin))
     return row[6]
 
@@ -473,7 +473,7 @@ def test_instant_transfers_take_less_than_a_step():
     assert model.seconds(10**9, 2, busy=True) < 0.0025
 
 
-def test_the_text_about_classes_says_what_its_tables_have():
+def test_the_text_about_classes_agrees_with_its_tables():
     found = []
     for load in ("1×", "2×"):
         rows = {row[0]: row for row in section("classes-2", f"coding agent, {load} load")}

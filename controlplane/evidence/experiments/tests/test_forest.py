@@ -43,7 +43,7 @@ def results(*rows, expectations=()):
         ),
     ],
 )
-def test_a_sentence_says_what_the_intervals_say(rows, text):
+def test_a_sentence_agrees_with_the_intervals(rows, text):
     assert forest.sentences(results(*rows), "all", "old") == [text]
 
 

@@ -1,4 +1,4 @@
-"""The form's labels for what the API names by path."""
+"""The form's labels for fields that the API names by path."""
 
 import html
 

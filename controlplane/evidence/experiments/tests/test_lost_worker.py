@@ -207,7 +207,7 @@ def test_while_another_one_runs_a_queued_experiment_just_waits(asked, sent):
     assert len(sent) == 2
 
 
-def test_a_queued_experiment_says_behind_how_many(asked, ci, vera_client):
+def test_a_queued_experiment_shows_how_many_are_ahead_of_it(asked, ci, vera_client):
     first, second = asked(), asked()
     third = asked()
     Experiment.objects.filter(pk=first.pk).update(status="running", heartbeat_at=timezone.now())

@@ -89,7 +89,7 @@ def test_the_page_shows_the_levels_of_the_api(otto_client, ci, ended, request_cl
     assert len(found) >= 26
 
 
-def test_heavy_and_cached_are_shown_with_what_they_mean(otto_client, ended):
+def test_heavy_and_cached_are_shown_with_their_meaning(otto_client, ended):
     """Policies have another threshold, and a decoder that holds no prefix reports what it received as cached."""
     experiment = ended()
     heavy, every = (
@@ -227,7 +227,7 @@ def test_an_invalid_form_keeps_what_was_typed_and_reports_each_field(otto_client
     assert not sent
 
 
-def test_a_new_form_folds_what_is_optional_and_shows_what_a_link_has_set(otto_client, demo_pool):
+def test_a_new_form_folds_optional_fields_and_shows_those_that_a_link_has_set(otto_client, demo_pool):
     folded, shown = '<details class="panel fold" id="more">', '<details class="panel fold" id="more" open>'
     assert folded in otto_client.get("/experiments/new").content.decode()
     given = {"name": "Twice", "trace": "agentic-demo", "question": "Why?", "arms": ["lpwl name=plain"]}
@@ -305,7 +305,7 @@ def test_a_point_of_a_chart_opens_the_requests_around_it_slowest_first(vera_clie
 
 
 @pytest.mark.parametrize("query", ["", "ms=nan&arm=none&class=huge&latency=x", "ms=-1", "ms=1e400"])
-def test_requests_that_nobody_chose_are_the_slowest_of_the_first_arm(vera_client, ended, query):
+def test_without_a_choice_the_page_lists_the_slowest_requests_of_the_first_arm(vera_client, ended, query):
     experiment = ended()
     context = vera_client.get(f"/experiments/{experiment.pk}/requests?{query}").context
     assert (context["arm"], context["point"]) == (

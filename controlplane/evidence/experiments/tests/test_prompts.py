@@ -1,4 +1,4 @@
-"""Generated prompts keep what matters of a trace: their lengths, and which prefixes are shared."""
+"""Generated prompts preserve the lengths and the shared prefixes of a trace."""
 
 from hypothesis import given
 from hypothesis import strategies as st

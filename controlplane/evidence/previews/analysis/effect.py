@@ -60,7 +60,7 @@ def of_class(pairs: Sequence[Pair], name: str) -> list[Pair]:
 
 
 def changed(live: Sequence[Simulated]) -> ChangedDecisions:
-    """Return how often the draft would have decided differently in the same situation."""
+    """Return the share of decisions that the draft would have made differently in the same situation."""
     hits, n = sum(request.shadow_changed for request in live), len(live)
     low, high = stats.wilson(hits, n)
     return {

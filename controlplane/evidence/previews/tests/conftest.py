@@ -41,7 +41,7 @@ def draft(policy: Policy, pool: Pool) -> Draft:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Collects what would be put on the queue."""
+    """Collects the tasks that would be queued."""
     found: list[Any] = []
     monkeypatch.setattr(
         "controlplane.celery.app.send_task", lambda name, args, queue: found.append((name, args, queue))

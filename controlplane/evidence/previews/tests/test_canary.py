@@ -1,4 +1,4 @@
-"""What the guards of a delivery would have found about the draft, beside the truth."""
+"""The findings that a delivery's guards would have made about the draft, beside the truth."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""What a preview reports about the load that it simulated."""
+"""A preview's report on the load that it simulated."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""How pages describe a preview, from its JSON."""
+"""The description of a preview on pages, from its JSON."""
 
 import pytest
 
@@ -96,7 +96,7 @@ def test_a_class_says_what_share_of_its_decisions_changes():
     assert [t.elsewhere for t in display.class_tables(result())] == ["12.4 %", "2.1 %", "25.2 %", "41.7 %"]
 
 
-def test_classes_come_in_their_order_with_few_requests_marked_and_verdicts_counted():
+def test_classes_are_in_order_with_few_requests_marked_and_verdicts_counted():
     tables = display.class_tables(result())
     assert [(t.name, t.n, t.few) for t in tables] == [
         ("all", 1870, False), ("warm", 1046, False), ("medium", 812, False), ("heavy", 12, True),
@@ -154,7 +154,7 @@ def test_a_preview_of_an_older_revision_names_it():
     assert status_now(5, "e" * 64).why == "of revision 2, and the draft is now revision 5"
 
 
-def test_a_preview_against_a_version_that_is_no_longer_live_says_which_is():
+def test_a_preview_against_a_version_that_is_no_longer_live_names_the_live_one():
     assert status_now(live=4).why == "against v1, and v4 is live now"
 
 

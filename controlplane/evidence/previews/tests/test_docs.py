@@ -1,4 +1,4 @@
-"""docs/previews.md says what the code does."""
+"""docs/previews.md agrees with the code."""
 
 import re
 from pathlib import Path

@@ -22,7 +22,7 @@ FEW = {"code": "few_requests", "text": "87 requests were compared, fewer than 20
 
 @pytest.fixture
 def started(monkeypatch) -> list[body.PreviewIn]:
-    """Collects what would be computed; the answer is a queued preview of the open draft."""
+    """Collects the previews that would be computed; the answer is a queued preview of the open draft."""
     found: list[body.PreviewIn] = []
 
     def start(policy, actor, asked):
@@ -206,7 +206,7 @@ def test_each_verdict_is_a_word_with_a_shape(draft, otto_client):
         assert re.search(rf'<span class="verdict verdict--[a-z-]+ nowrap">{words}</span>', html)
 
 
-def test_doubts_come_first_and_tone_the_verdicts_down(draft, otto_client):
+def test_doubts_are_shown_first_and_mute_the_verdicts(draft, otto_client):
     preview_of(draft, trust=[FEW])
     html = page(otto_client)
     said = text_of(html)

@@ -1,4 +1,4 @@
-"""What a draft saves per day: tokens that are not computed, their GPU-hours, their price."""
+"""The daily saving of a draft: tokens that are not computed, their GPU-hours, their price."""
 
 from dataclasses import replace
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Reasons to doubt a preview, in sentences that say what is wrong and what to do."""
+"""Reasons to doubt a preview, in sentences that name the problem and the remedy."""
 
 import pytest
 

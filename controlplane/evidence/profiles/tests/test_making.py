@@ -85,5 +85,5 @@ def test_the_catalogue_is_listed_by_gpu_and_model(ci: ApiCaller) -> None:
     assert len(ci.get("/profiles").json()) > 200
 
 
-def test_a_viewer_computes_none(vera: Any, tables: Path) -> None:
+def test_a_viewer_cannot_compute_a_profile(vera: Any, tables: Path) -> None:
     assert api_caller(vera).post("/profiles", BODY).status_code == 403

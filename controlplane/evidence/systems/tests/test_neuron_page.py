@@ -81,7 +81,7 @@ def test_scaled_workers_match_the_offered_load_and_settle() -> None:
 
 @pytest.mark.parametrize("rate", [0.4, 0.8, 1.2])
 def test_decoders_are_filled_by_the_offered_load_and_not_to_their_batch(rate: float) -> None:
-    """By Little's law: requests of a batch of 8 are those that arrive while an answer is written."""
+    """By Little's law, a batch of 8 holds the requests that arrive while one answer is written."""
     setup = guide()
     (reading, *_) = readings(setup, rate)
     answer_s = setup.work.output_tokens * setup.decode_law.step_s(1, 0.0, 0, 1)

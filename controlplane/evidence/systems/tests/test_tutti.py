@@ -26,7 +26,7 @@ from fleet.systems.tiers.study import Runs, Study
 from router.contract.values.problem import InvalidInput
 
 TUTTI = SYSTEMS["tutti"]
-of_figures = import_module("controlplane.evidence.systems.tiers.figures")  # the package names a function so
+of_figures = import_module("controlplane.evidence.systems.tiers.figures")  # the package has a function of this name
 QUICK = {"runs": 1, "requests": 200}
 STUDIES = [study_of(TierInputs(io_percent=share)) for share in (0.0, 3.0)]
 
@@ -257,7 +257,7 @@ def modelled(name: str, begin: str) -> str:
     return found[at].split()[0]
 
 
-def test_640k_tokens_are_judged_with_tokenizing_as_figure_11_is() -> None:
+def test_640k_tokens_are_judged_with_tokenization_like_figure_11() -> None:
     whole, engine = (one for one in of_figures._memory() if "640K" in one.name)
     assert whole.ours - engine.ours == pytest.approx(of_figures.API_S + of_figures.TOKENIZE_S * 640 * 1024)
     assert (whole.error or 0) > 0.4
@@ -280,7 +280,7 @@ def test_the_dram_time_in_figure_8_is_shown_beside_its_hits() -> None:
         assert modelled(name, of_hits) in why
 
 
-def test_no_set_up_has_69_and_78_percent_and_the_order_of_figure_8() -> None:
+def test_no_set_up_gives_69_and_78_percent_in_the_order_of_figure_8() -> None:
     gds, dram, tutti = (
         float(modelled("tutti", f"The same with nothing fitted to it, {TITLES[one]} ("))
         for one in ("ssd-gds", "dram", "ssd-tutti")
@@ -341,7 +341,7 @@ def test_the_documented_values_are_those_of_the_model(published: dict[str, Figur
         assert float(ours.split()[0].replace(",", "")) == pytest.approx(figure.ours, rel=0.05), name
 
 
-def test_the_kv_of_a_70b_model_that_the_review_names_is_its_weights() -> None:
+def test_the_size_that_the_review_gives_for_the_kv_of_a_70b_model_is_that_of_its_weights() -> None:
     sizes = MODELS["Llama-3.3-70B"]
     assert 128 * 1024 * sizes.kv_bytes_per_token / 1e9 == pytest.approx(43, abs=0.5)
     assert (sizes.weight_bytes + sizes.embedding_bytes) / 1e9 == pytest.approx(140, rel=0.03)

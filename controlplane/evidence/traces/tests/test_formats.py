@@ -1,4 +1,4 @@
-"""Reading trace files: what is accepted, and how each bad line is refused."""
+"""Reading trace files: the accepted formats, and the refusal of each bad line."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What an unbounded cache would hold, and the resulting classes."""
+"""The hits of an unbounded cache, and the resulting classes."""
 
 from pathlib import Path
 
@@ -70,7 +70,7 @@ def test_classes_are_reported_in_the_order_of_the_rules(tokens, hit, expected):
     assert classify(tokens, hit) == expected
 
 
-def test_a_summary_counts_what_is_in_the_trace():
+def test_a_summary_counts_the_content_of_the_trace():
     summary = summarise([request(0, 30_720, range(60)), request(1, 30_720, range(60))])
     assert (summary.requests, summary.duration_s, summary.ideal_hit_share, summary.heavy_share) == (2, 1.0, 0.5, 0.5)
     assert trace_classes([request(0, 30_720, range(60)), request(1, 30_720, range(60))]) == {0: "heavy", 1: "warm"}

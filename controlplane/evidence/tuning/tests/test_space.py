@@ -1,4 +1,4 @@
-"""Which parameters are searched, within which bounds, on which scale."""
+"""The searched parameters, their bounds and their scales."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The loop of plays: values in the order asked, whichever process played them."""
+"""The loop of plays: values in the requested order, whichever process played them."""
 
 import os
 
@@ -27,7 +27,7 @@ def ignore(*_):
 
 @pytest.mark.parametrize("at_once", [1, 2, 8])
 @pytest.mark.parametrize("count", [0, 1, 5])
-def test_values_come_in_the_order_of_the_plays(count, at_once):
+def test_values_are_in_the_order_of_the_plays(count, at_once):
     assert run_in_subprocess(squares, (count, at_once), ignore, ignore) == squares((count, at_once), ignore)
     assert squares((count, at_once), ignore) == [number**2 for number in range(count)]
 
@@ -38,6 +38,6 @@ def test_each_lane_is_played_in_its_own_process():
     assert len({pid for _, pid in first} | {pid for _, pid in second}) == min(2, len(os.sched_getaffinity(0)))
 
 
-def test_an_error_in_the_process_beside_ends_the_computation_with_its_text():
+def test_an_error_in_the_second_process_ends_the_computation_with_its_text():
     with pytest.raises(SubprocessFailed, match="ZeroDivisionError"):
         run_in_subprocess(refused, 1, ignore, ignore)

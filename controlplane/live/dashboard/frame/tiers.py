@@ -20,7 +20,7 @@ class TierRow:
 
     @property
     def writes_per_day(self) -> float | None:
-        """Return how many times per day a drive would be overwritten at the rate of the last minute."""
+        """Return the number of times per day that a drive would be overwritten at the rate of the last minute."""
         written, capacity = self.total.written_bytes_per_s, self.total.capacity_bytes
         return (
             drive_writes_per_day(written, capacity)

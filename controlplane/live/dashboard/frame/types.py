@@ -75,7 +75,7 @@ Classes = dict[str, ClassWindow | None]  # None if no router has reported the cl
 
 
 class SloMiss(TypedDict):
-    """Whether Needs attention lists the SLO of a class of a pool."""
+    """The memory of whether Needs attention lists the SLO of a class of a pool."""
 
     at: float  # time of the frame
     listed: bool
@@ -166,7 +166,7 @@ class WaitedFor(TypedDict, total=False):
 
 
 class Health(WaitedFor):
-    """The ages by which a dead worker and a dead router can be told apart; None before the first report."""
+    """The ages that distinguish a dead worker from a dead router; None before the first report."""
 
     samples_age_s: float | None
     samples_expected: int

@@ -1,4 +1,4 @@
-"""What needs attention: one test per rule, and properties of all rules."""
+"""The rules of Needs attention: one test per rule, and properties of all rules."""
 
 from typing import Any
 
@@ -154,7 +154,7 @@ def test_a_healthy_fleet_needs_no_attention() -> None:
         ({"unreadable": 2}, "unreadable", "2 values are unreadable"),
     ],
 )
-def test_each_rule_says_what_is_wrong(changes: dict[str, Any], rule: str, said: str) -> None:
+def test_each_rule_names_the_problem(changes: dict[str, Any], rule: str, said: str) -> None:
     assert said in rules(**changes)[rule]
 
 
@@ -179,7 +179,7 @@ def test_a_queue_counts_as_growing_if_it_is_well_above_its_last_minute() -> None
     assert "9 waiting, 4 on average" in item["reason"]
 
 
-def test_the_worst_comes_first_and_each_entry_links_to_its_subject() -> None:
+def test_the_worst_entry_is_first_and_each_links_to_its_subject() -> None:
     names = [instance("demo-0"), instance("demo-1", "failed", "x")]
     samples = {"demo-0": sample(kv_usage=0.96), "demo-1": sample()}
     found = frame_of(fleets={"demo": fleet(*names)}, samples=samples)["attention"]

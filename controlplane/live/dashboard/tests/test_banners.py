@@ -1,4 +1,4 @@
-"""The banners that follow from a frame: a table of silent processes and for how long."""
+"""The banners that follow from a frame: a table of silent processes and the length of their silence."""
 
 from typing import Any
 

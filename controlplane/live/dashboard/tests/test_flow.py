@@ -1,4 +1,4 @@
-"""Where requests went, summed over routers; in a large pool the quietest instances are combined."""
+"""The flow of requests, summed over routers; in a large pool the quietest instances are combined."""
 
 from controlplane.live.dashboard.frame import flow
 from router.contract.redis.router_status import Moved, RouterStatus, Window

@@ -90,7 +90,7 @@ def test_a_pool_shows_the_mean_use_and_total_power_of_its_reporting_gpus() -> No
     assert totals["gpu_simulated"] == 0
 
 
-def test_simulated_gpus_are_told_from_measured_ones() -> None:
+def test_simulated_gpus_are_distinguished_from_measured_ones() -> None:
     reported = [{"memory": 0.9, "power_w": 300.0, "simulated": True}, {"power_w": 200.0}, {}, None]
     samples = {f"demo-{i}": {**sample(gpu=gpu), "id": f"demo-{i}"} for i, gpu in enumerate(reported)}
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet(*map(instance, samples))}, samples=samples))
@@ -200,7 +200,7 @@ def test_totals_per_status_add_up_to_the_fleet() -> None:
     assert next(iter(frame["counts"])) == "failed"
 
 
-def test_tokens_per_second_come_from_two_samples_of_one_epoch() -> None:
+def test_tokens_per_second_are_computed_from_two_samples_of_one_epoch() -> None:
     fleets = {"demo": fleet(instance("demo-0"))}
 
     def after(first: dict[str, Any], second: dict[str, Any]) -> Any:
@@ -234,7 +234,7 @@ def test_percentiles_cover_all_routers_and_have_their_n() -> None:
     assert warm["tpot"] == [None, None, None]
 
 
-def test_a_router_that_is_gone_counts_neither_for_latency_nor_for_acknowledgements() -> None:
+def test_an_ended_router_counts_neither_for_latency_nor_for_acknowledgements() -> None:
     policies = {"demo": {"policy": "default", "version": 4, "sha256": "", "published_at": NOW, "document": {}}}
     routers = {"here": router(version=4, warm=window(1)), "gone": router(NOW - 6, version=4, warm=window(9))}
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet()}, routers=routers, policies=policies))
@@ -301,6 +301,6 @@ def test_several_pools_are_also_added_up() -> None:
     assert [frame["classes"][pool]["warm"]["n"] for pool in ("a", "b", types.ALL_POOLS)] == [1, 2, 3]
 
 
-def test_an_instance_that_is_declared_to_be_stopped_is_as_declared() -> None:
+def test_an_instance_declared_as_stopped_is_as_declared() -> None:
     stopped = {**instance("demo-0", "stopped"), "matches": True}
     assert only(build_frame(NOW, Inputs(fleets={"demo": fleet(stopped)})), "matches") is True

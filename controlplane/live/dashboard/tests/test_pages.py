@@ -26,7 +26,7 @@ def shown(client: Client, path: str) -> str:
     return answer.content.decode()
 
 
-def test_an_empty_fleet_says_what_to_do(vera_client: Client, live_redis: redis.Redis) -> None:
+def test_the_page_of_an_empty_fleet_says_what_to_do(vera_client: Client, live_redis: redis.Redis) -> None:
     text = shown(vera_client, "/live")
     assert "No instances" in text
 
@@ -61,7 +61,7 @@ CLASS_ROW = r"Warm [\d.]+ [\d.]+ m?s [\d.]+ m?s [\d.]+ m?s \d"
 
 
 def unscripted(page: str) -> str:
-    """What a browser without JavaScript shows instead of what scripts draw."""
+    """The content that a browser without JavaScript shows instead of drawings."""
     found = re.search(r'<noscript>\s*<section class="panel stack".*?</noscript>', page, re.DOTALL)
     return " ".join(re.sub(r"<[^>]+>", " ", found[0]).split()) if found else ""
 

@@ -398,7 +398,7 @@ def test_a_request_is_compared_with_the_typical_one_of_its_class_on_one_scale(wr
         ({"e2e_ms": None}, ""),
     ],
 )
-def test_one_sentence_says_where_the_time_went(written: FakeFleet, changes: dict[str, Any], said: str) -> None:
+def test_one_sentence_says_how_the_time_was_spent(written: FakeFleet, changes: dict[str, Any], said: str) -> None:
     others = [receipt_of(written.receipt(f"req-{i}", NOW)) for i in range(explain.FEW)]
     assert explain.waterfall(receipt_of(written.receipt("req-1", NOW, **changes)), others).sentence == said
 
@@ -543,7 +543,7 @@ def test_of_two_requests_with_the_same_id_the_later_links_to_the_earlier(
     assert ci.get(f"/receipts/{ci.get('/receipts/same').json()['earlier']}").json()["at"] == NOW - 5
 
 
-def test_page_candidates_and_api_put_the_least_price_into_words(
+def test_page_candidates_and_api_describe_the_lowest_price(
     ci: ApiCaller, vera_client: Client, written: FakeFleet
 ) -> None:
     price = [1_234.0, "demo-0", 10, 5.0, 5, None, None, None, 2, 0.5, 3, 700.0, 1.0, [1, 2]]

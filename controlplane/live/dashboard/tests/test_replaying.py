@@ -42,7 +42,7 @@ def kept(db: None, live_redis: redis.Redis) -> FakeFleet:
 
 
 def explained(*arguments: str, expect: int = 0) -> str:
-    """What the command prints, with errors at the end."""
+    """The output of the command, with errors at the end."""
     out, err = StringIO(), StringIO()
     if expect:
         with pytest.raises(SystemExit) as ended:

@@ -34,7 +34,7 @@ def frames(reports: list[float | None]) -> list[Frame]:
         ([0, 1, None, None, None, None, None, None], []),  # the router was stopped, and had announced that
     ],
 )
-def test_a_silence_is_reported_at_its_begin_and_its_end(
+def test_a_silence_is_reported_at_its_start_and_its_end(
     reports: list[float | None], told: list[tuple[float, str]]
 ) -> None:
     seen: list[Frame] = frames(reports)

@@ -94,7 +94,7 @@ async def test_the_worker_s_frame_is_forwarded_unchanged(vera_socket: Any, live_
 
 @pytest.mark.parametrize("query", ["", "&deflate=1", "&folded=1", "&folded=1&deflate=1"])
 async def test_only_clients_that_ask_for_compressed_columns_get_them(live_redis: redis.Redis, query: str) -> None:
-    """A page of an earlier release does not ask for them, and reads lists."""
+    """A page of an earlier release reads lists and does not ask for compressed columns."""
     FakeFleet(live_redis).write()
     socket = joining(VERA, f"seconds=300{query}")
     assert await connected(socket)
@@ -262,7 +262,7 @@ async def test_a_socket_that_receives_nothing_for_7_s_stays_open(
     assert (await received(vera_socket))["type"] == "frame"
 
 
-async def test_while_redis_does_not_answer_viewers_hear_that_the_server_lives(
+async def test_while_redis_does_not_answer_viewers_learn_that_the_server_is_alive(
     vera_socket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumers, "get_user", signed_in)

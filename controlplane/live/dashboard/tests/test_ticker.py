@@ -14,7 +14,7 @@ def told(*newest_first: FleetEvent) -> list[tuple[float, str]]:
     return [(line["at"], line["text"]) for line in ticker.lines(newest_first)]
 
 
-def test_a_completed_rollout_is_one_line_at_its_begin() -> None:
+def test_a_completed_rollout_is_one_line_at_its_start() -> None:
     end = event(145.0, "complete", "demo: rollout of v2 complete: 8/8 ready", 2)
     failed = event(120.0, "failed", "demo-5 failed: out of memory", subject="demo-5")
     assert told(end, failed, event(100.0, "update", BEGUN, 2)) == [

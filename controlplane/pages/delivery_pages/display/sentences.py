@@ -128,7 +128,7 @@ def _split(facts: Facts, where: str) -> str:
 
 
 def following(facts: Facts) -> Next:
-    """Return what happens next if nobody acts."""
+    """Return the next event if nobody acts."""
     if facts.unwatched_s is not None:
         return Next("It pauses as soon as someone looks at it again")
     if facts.unjudged_s is not None:

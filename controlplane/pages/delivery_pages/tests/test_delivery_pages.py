@@ -109,7 +109,7 @@ def test_another_person_must_approve(redis_away, pool, policy, otto_client, ada_
     assert "Approved" in page(otto_client, made)
 
 
-def test_only_administrators_can_go_without_approval(redis_away, pool, policy, otto_client, ada_client):
+def test_only_administrators_can_skip_approvals(redis_away, pool, policy, otto_client, ada_client):
     made = proposed(policy, CANARY, FULL, approvals={"needed": 1})
     assert "Bypass the rules" not in page(otto_client, made)
     assert "Bypass the rules" in page(ada_client, made)
@@ -167,7 +167,7 @@ def test_the_history_says_what_happened_and_who_did_it(vera_client, running):
         assert text in shown
 
 
-def test_the_list_shows_the_newest_first_and_an_empty_one_says_what_to_do(vera_client, running):
+def test_the_list_shows_the_newest_delivery_first_and_says_what_to_do_if_empty(vera_client, running):
     shown = vera_client.get("/deliveries/").content.decode()
     assert "default v1 → v2" in shown
 
@@ -186,7 +186,7 @@ def test_the_policy_shows_its_delivery_and_the_history_shows_versions_that_never
     assert "Roll back to v2" not in shown
 
 
-def test_changes_that_apply_to_the_whole_pool_are_said_to_wait(redis_away, policy, pool, otto_client):
+def test_changes_that_apply_to_the_whole_pool_are_shown_as_waiting(redis_away, policy, pool, otto_client):
     policies.open_draft(policy, OTTO)
     policies.patch_draft(policy, {"affinity.ttl_s": 900, "classes.heavy_new_tokens": 9000}, OTTO)
     form = otto_client.get("/policies/default/draft/deliver").content.decode()

@@ -135,7 +135,7 @@ def test_the_verdict_names_what_fails_first():
     assert evidence.undecided([fine, open_, failed]) == ("warm TPOT",)
 
 
-def test_a_finding_deferred_to_a_later_step_says_why_and_is_not_waited_for():
+def test_a_finding_deferred_to_a_later_step_has_a_reason_and_delays_nothing():
     few, wide = finding("tpot", "warm", verdict="deferred", estimate=None), finding(verdict="deferred")
     for left in (few, wide):
         row = evidence.rows([left])[0]
@@ -235,7 +235,7 @@ def test_levels_are_shown_in_their_unit(metric, more, shown):
     assert (row.title, row.estimate, row.interval, row.limits) == shown
 
 
-def test_failures_come_first_and_checks_of_the_sums_last():
+def test_failures_are_listed_first_and_checks_of_the_sums_last():
     found = [finding("arms", "", needed=False), finding("slow"), finding("tpot"), finding("errors", verdict="fail")]
     assert [row.title for row in evidence.rows(found)] == [
         "heavy errors",

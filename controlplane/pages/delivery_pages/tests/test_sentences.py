@@ -56,12 +56,12 @@ def test_without_a_judge_nothing_counts_down(state, step):
     assert ({row.time for row, _ in shown.steps}, report.next_at(left)) == ({""}, None)
 
 
-def test_a_switchback_says_which_block_it_is_and_when_that_ends():
+def test_a_switchback_names_the_current_block_and_its_end():
     said = sentences.now(facts(State.STEP, step=3, share=1.0, block=2, blocks=12, clock_s=770))
     assert said == "v44 decides every request of pool chat: block 3 of 12, 2:10 left; the versions take turns."
 
 
-def test_a_switchback_whose_blocks_are_over_says_what_it_waits_for():
+def test_a_switchback_whose_blocks_are_over_names_what_it_waits_for():
     said = sentences.now(facts(State.STEP, step=3, block=12, blocks=12, clock_s=3602))
     assert said.endswith("every block is over, and answers that have not ended are waited for.")
 
@@ -110,7 +110,7 @@ def test_before_the_first_step_the_live_version_decides_everything(state):
     assert sentences.now(facts(state)) == "v43 decides every request of pool chat."
 
 
-def test_a_step_says_what_follows_when_and_on_which_condition():
+def test_a_step_names_what_follows_it_when_and_on_which_condition():
     said = sentences.following(facts(State.STEP, step=1, share=0.05, clock_s=350, undecided=("heavy TTFT",)))
     assert said == sentences.Next("Canary 25 %", 250, "if heavy TTFT is enough to go on", "it pauses", NOW + 3600 - 350)
 

@@ -204,7 +204,7 @@ class Hosts:
     def start_client(self) -> None:
         self.start("control", "client", [sys.executable, "-c", CLIENT, f"http://{CONTROL}:8080/v1/completions"])
 
-    # What is seen
+    # Observations
 
     def answers(self, since: float = 0.0) -> list[tuple[float, int, int, str]]:
         """Return (time, number, status, instance) of each request, as the client saw it."""

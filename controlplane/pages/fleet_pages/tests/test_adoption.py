@@ -293,7 +293,7 @@ def test_only_an_operator_may_let_the_server_inspect_engines(viewer: Client, eng
     assert engines[0].asked == []
 
 
-def test_adoption_over_rest_is_the_same(operator: Client, engines: list[OtherEngine]) -> None:
+def test_adoption_works_the_same_over_rest(operator: Client, engines: list[OtherEngine]) -> None:
     engine = {"urls": [one.url for one in engines]}
     found = operator.post("/api/v1/fleet/discover", json.dumps({"engine": engine}), content_type=JSON).json()
     assert [one["server"] for one in found["engines"]] == ["vLLM", "SGLang"]
@@ -354,7 +354,7 @@ def test_a_pool_that_weir_starts_cannot_be_observed(operator: Client, ready: Non
     assert "Only observe it" not in operator.get("/fleet/pools/own/").content.decode()
 
 
-def test_a_source_that_is_unreachable_is_on_the_page_and_in_the_metrics(
+def test_an_unreachable_source_is_shown_on_the_page_and_in_the_metrics(
     operator: Client, engines: list[OtherEngine], tmp_path: Any
 ) -> None:
     path = tmp_path / "engines.json"

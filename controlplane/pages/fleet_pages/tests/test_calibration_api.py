@@ -18,7 +18,7 @@ PATH = "/api/v1/instances/chat-0"
 
 @pytest.fixture(autouse=True)
 def sent(monkeypatch: pytest.MonkeyPatch, live_redis: redis.Redis) -> list[Any]:
-    """Collects what would be put on a queue."""
+    """Collects the tasks that would be queued."""
     found: list[Any] = []
     monkeypatch.setattr(services, "measure", measure_well)
     monkeypatch.setattr(services, "measure_traffic", measure_traffic_well)

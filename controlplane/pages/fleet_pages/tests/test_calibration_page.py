@@ -18,7 +18,7 @@ PATH = "/fleet/instances/chat-0"
 
 @pytest.fixture(autouse=True)
 def sent(monkeypatch: pytest.MonkeyPatch, live_redis: redis.Redis) -> list[Any]:
-    """Collects what would be put on a queue."""
+    """Collects the tasks that would be queued."""
     found: list[Any] = []
     monkeypatch.setattr(services, "measure", measure_well)
     monkeypatch.setattr(services, "measure_traffic", measure_traffic_well)
@@ -61,7 +61,7 @@ def test_a_calibration_before_a_change_of_settings_or_older_than_a_week_is_calle
     assert "stale the engine's settings have changed since" in said.replace("&#x27;", "'")
 
 
-def test_a_failed_calibration_says_why(operator: Client, sent: list[Any]) -> None:
+def test_a_failed_calibration_shows_the_reason(operator: Client, sent: list[Any]) -> None:
     instance()
     operator.post(f"{PATH}/calibrate")
     Instance.objects.update(state=State.FAILED)
@@ -79,7 +79,7 @@ def test_a_waiting_calibration_is_cancelled_on_the_page(operator: Client) -> Non
     assert "nothing to cancel" in text_of(operator.post(f"{PATH}/calibration/cancel", follow=True))
 
 
-def test_an_instance_that_cannot_be_measured_now_says_why(operator: Client, sent: list[Any]) -> None:
+def test_an_instance_that_cannot_be_measured_now_shows_the_reason(operator: Client, sent: list[Any]) -> None:
     instance(state=State.LOADING)
     answer = operator.post(f"{PATH}/calibrate", follow=True)
     assert "chat-0 is loading: to be measured it must be ready" in text_of(answer)

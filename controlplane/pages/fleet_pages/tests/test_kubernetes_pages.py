@@ -1,4 +1,4 @@
-"""What pages, API and doctor show for a node that is a namespace of a cluster."""
+"""A node that is a namespace of a cluster, on pages, over REST and in doctor."""
 
 import json
 from collections.abc import Callable

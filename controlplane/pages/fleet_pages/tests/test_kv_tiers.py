@@ -1,4 +1,4 @@
-"""The pages of instance and pool show what the tiers below the GPU hold, read, write and find."""
+"""The pages of instance and pool show the content, reads, writes and hits of the tiers below the GPU."""
 
 import time
 from typing import Any

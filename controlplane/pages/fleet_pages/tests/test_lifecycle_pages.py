@@ -98,7 +98,7 @@ def gone(name: str = "gpu-9") -> Node:
     return Node.objects.create(name=name, last_seen=timezone.now() - dt.timedelta(minutes=10))
 
 
-def test_a_node_that_is_gone_can_be_forgotten_over_rest_once_it_has_no_instances(operator: Client, pool: Pool) -> None:
+def test_a_lost_node_can_be_forgotten_over_rest_once_it_has_no_instances(operator: Client, pool: Pool) -> None:
     gone()
     row = Instance.objects.create(pool=pool, name="p-0", ordinal=0, node="gpu-9", state=State.UNREACHABLE)
     refused = post(operator, "/nodes/gpu-9/forget", reason="scrapped")
@@ -149,7 +149,7 @@ def test_the_page_of_a_pool_scales_it(operator: Client, pool: Pool) -> None:
     assert operator.post("/fleet/pools/nobody/scale", {"replicas": "4"}).status_code == 404
 
 
-def test_the_page_of_a_halted_pool_says_so_and_lets_it_continue(operator: Client, pool: Pool) -> None:
+def test_the_page_of_a_halted_pool_says_so_and_can_resume_it(operator: Client, pool: Pool) -> None:
     Pool.objects.update(halted="p-0 failed with the new configuration")
     said = text_of(operator.get("/fleet/pools/p/"))
     assert "The change of this pool is halted. p-0 failed with the new configuration" in said
@@ -227,9 +227,7 @@ def test_the_page_for_documents_warns_of_an_unknown_node(operator: Client, pool:
     assert "Warnings pool p: node mars is not known yet" in text_of(answer)
 
 
-def test_the_page_of_a_node_that_is_gone_says_so_and_forgets_it_when_its_name_is_typed(
-    operator: Client, pool: Pool
-) -> None:
+def test_the_page_of_a_lost_node_says_so_and_forgets_it_when_its_name_is_typed(operator: Client, pool: Pool) -> None:
     gone()
     said = text_of(operator.get("/fleet/nodes/gpu-9/"))
     assert "No heartbeat for 10 min. It holds no instance." in said

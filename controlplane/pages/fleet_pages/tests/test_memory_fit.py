@@ -67,7 +67,7 @@ def test_the_form_says_whether_the_model_fits_and_what_decides_that(
     assert said in fit(kind, model, **engine)
 
 
-def test_nothing_is_said_for_engines_without_gpus_or_with_invalid_options() -> None:
+def test_the_form_shows_nothing_for_engines_without_gpus_or_with_invalid_options() -> None:
     assert fit("vllm", device="cpu") == fit("external") == fit("vllm", tensor_parallel="x") == ""
     assert fit("sim", model_profile="Llama-3.3-70B", tp=1) == "", "the option itself says so"
 

@@ -28,7 +28,9 @@ def text_of(answer: object) -> str:
     return " ".join(html.unescape(plain).split())
 
 
-def test_the_fleet_page_shows_health_and_whether_it_is_as_declared_separately(viewer: Client, fleet: World) -> None:
+def test_the_fleet_page_shows_health_separately_from_agreement_with_the_declaration(
+    viewer: Client, fleet: World
+) -> None:
     services.stop("p-1", "ada", "cable")
     fleet.until(fleet.is_in(State.STOPPED, "p-1"))
     services.apply_fleet(document(3), "ada")
@@ -175,7 +177,7 @@ def test_without_a_reason_nothing_is_applied_and_the_text_is_kept(operator: Clie
     assert Pool.objects.get().replicas == 2
 
 
-def test_a_plan_that_someone_else_has_overtaken_is_shown_again(operator: Client, fleet: World) -> None:
+def test_a_plan_overtaken_by_someone_else_is_shown_again(operator: Client, fleet: World) -> None:
     body = yaml.safe_dump(document(1))
     _, digest = plan(operator, body)
     services.apply_fleet(document(4), "bob")
@@ -192,7 +194,7 @@ def opened(page: str) -> str:
 
 
 @pytest.mark.parametrize("path", ["/fleet/apply", "/fleet/pools/p/edit"])
-def test_a_form_that_others_have_overtaken_says_who_changed_what(operator: Client, fleet: World, path: str) -> None:
+def test_a_form_overtaken_by_others_names_who_changed_what(operator: Client, fleet: World, path: str) -> None:
     """The plan may undo those changes, so both pages carry the fleet as it was."""
     found = opened(operator.get(path).content.decode())
     mine = {"opened": found, "step": "plan", "document": yaml.safe_dump(document(1))}

@@ -1,4 +1,4 @@
-"""What tiers save per day: tokens loaded instead of computed, beside the price of the memory."""
+"""The daily saving of tiers: tokens loaded instead of computed, beside the price of the memory."""
 
 from dataclasses import replace
 

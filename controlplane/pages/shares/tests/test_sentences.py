@@ -54,7 +54,7 @@ def shared(pool: str = "", **changes: Any) -> Any:
         ({"deliveries": [delivery(NOW)]}, "default v3 → v4", "aborted by a person: see Weir"),
     ],
 )
-def test_an_entry_of_attention_says_what_is_known_without_typed_text(
+def test_an_entry_of_attention_states_the_facts_without_typed_text(
     changes: dict[str, Any], subject: str, reason: str
 ) -> None:
     entries = {item["subject"]: item for item in shared(**changes)["attention"]}

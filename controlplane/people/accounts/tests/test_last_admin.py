@@ -60,7 +60,7 @@ def test_two_administrators_cannot_demote_each_other(monkeypatch, first, second)
     both, record, refused = threading.Barrier(2), services.audit.record, []
 
     def met(*given):
-        """Wait until both are about to commit, if both come that far."""
+        """Wait until both are about to commit, if both get that far."""
         with contextlib.suppress(threading.BrokenBarrierError):
             both.wait(timeout=0.2)
         return record(*given)

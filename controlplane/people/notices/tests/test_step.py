@@ -170,7 +170,7 @@ def test_a_notice_whose_sender_was_killed_is_sent_again(notice, receiver) -> Non
     assert state(notice).status == Status.SENT
 
 
-def test_a_notice_that_kills_its_sender_every_time_is_given_up_after_a_day(notice) -> None:
+def test_a_notice_that_kills_its_sender_every_time_is_abandoned_after_a_day(notice) -> None:
     now = timezone.now()
     claim(now)
     assert claim(now + GIVEN_UP_AFTER + timedelta(minutes=1)) == []
@@ -246,7 +246,7 @@ def test_a_channel_whose_receiver_hangs_delays_no_other(channel, make_channel, r
     assert texts(receiver) == ["c"]
 
 
-def test_disabling_a_channel_gives_up_its_waiting_notices(notice) -> None:
+def test_disabling_a_channel_drops_its_waiting_notices(notice) -> None:
     services.change_channel(notice.channel, services.ChannelEdit(enabled=False), ADA)
     assert (state(notice).status, notice.outcome) == (Status.GIVEN_UP, "the channel was disabled")
 

@@ -71,7 +71,7 @@ def test_facts_keep_numbers_and_names() -> None:
     assert wordless.facts_of({"pools": ["a", SECRET], "key": 7, "unit": "tokens"}) == {"key": 7, "unit": "tokens"}
 
 
-def test_the_page_and_rest_say_whether_a_channel_has_words(ada_client: Client, ada_api: ApiCaller) -> None:
+def test_the_page_and_rest_show_whether_a_channel_has_words(ada_client: Client, ada_api: ApiCaller) -> None:
     made = ada_api.post("/channels", {"name": "status page", "url": "https://example.com/hook", "words": False}).json()
     assert made["words"] is False
     assert ada_api.patch(f"/channels/{made['id']}", {"events": ["node.silent"]}).json()["words"] is False

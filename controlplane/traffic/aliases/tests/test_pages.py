@@ -65,7 +65,7 @@ def test_a_pool_with_the_name_of_a_model_gets_the_requests_for_it(pools, vera_cl
     }
 
 
-def test_a_name_goes_from_its_form_over_the_review_to_the_routers_and_back(pools, otto_client, live_redis):
+def test_a_name_gets_from_its_form_through_the_review_to_the_routers_and_back(pools, otto_client, live_redis):
     assert otto_client.post("/models/open").url == "/models/draft"
     typed = {
         "name": "chat", "was": "", "etag": selectors.open_draft().etag, "target_pool_0": "big", "target_weight_0": "90",
@@ -99,7 +99,7 @@ def test_without_an_earlier_document_the_page_says_that_there_is_nothing_to_roll
     assert otto_client.post("/models/rollback", {"reason": WHY}).status_code == 404
 
 
-def test_a_form_that_cannot_be_saved_keeps_what_was_typed_and_says_why_at_the_field(pools, otto_client):
+def test_a_form_that_cannot_be_saved_keeps_its_text_and_shows_the_reason_at_the_field(pools, otto_client):
     otto_client.post("/models/open")
     typed = {"name": "/x", "target_pool_0": "big", "target_weight_0": "many", "target_pool_1": "small"}
     answer = otto_client.post("/models/draft/name", typed)
@@ -127,7 +127,7 @@ def test_the_draft_can_be_edited_as_a_document_and_names_can_be_removed(pools, o
     assert selectors.open_draft() is None
 
 
-def test_an_overtaken_document_says_by_whom_and_what_saving_it_would_change(pools, otto_client):
+def test_an_overtaken_document_names_the_other_person_and_the_effect_of_saving(pools, otto_client):
     services.open_draft(OTTO)
     seen = selectors.open_draft().etag
     services.save_draft(document(a={"pool": "big"}), Actor("user", "bob"))

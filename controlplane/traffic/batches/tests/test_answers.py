@@ -1,4 +1,4 @@
-"""What an answer of a router means for its line."""
+"""The effect of a router's answer on its line."""
 
 import json
 from typing import Any

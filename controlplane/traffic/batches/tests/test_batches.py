@@ -202,7 +202,7 @@ def test_lines_are_retried_on_full_or_failing_engines(alice: Caller, router: Sta
     assert alice.content(made["error_file_id"])["a"]["response"]["status_code"] == 500
 
 
-def test_a_cancelled_and_an_expired_batch_keep_what_was_answered(
+def test_cancelled_and_expired_batches_keep_their_answers(
     alice: Caller, router: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cancelled, late = (alice.batch(line("a"), line("b", body={"model": "later"})) for _ in range(2))
@@ -407,7 +407,7 @@ def test_the_load_of_a_model_is_that_of_its_pools(alice: Caller, live_redis: obj
     assert waiting == {"a": [1.0], "b": [0.0], "smart": [0.0], "other": [1.0, 0.0]}
 
 
-def test_administrators_can_download_results_which_is_audited(
+def test_downloads_of_results_by_administrators_are_audited(
     alice: Caller, router: StandIn, ada: Any, otto: Any, ada_client: Client, otto_client: Client
 ) -> None:
     name = alice.batch(line("a"))

@@ -266,7 +266,7 @@ def test_two_huge_batches_share_one_slot_in_turns(scene: Scene, monkeypatch: pyt
     assert len(scene.routers.asked) == 3_000
 
 
-def test_a_second_worker_neither_sends_nor_takes_what_the_first_one_has(
+def test_a_second_worker_neither_sends_nor_takes_the_lines_of_the_first(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice = Caller("alice")

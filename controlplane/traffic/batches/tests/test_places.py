@@ -1,4 +1,4 @@
-"""Which batches have a slot, and which one gives it up."""
+"""The batches that have a slot, and the one that gives it up."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whose line is next: turns computed directly, and simulated with engines of a fixed number of slots."""
+"""The choice of the next line: turns computed directly, and simulated with engines of a fixed number of slots."""
 
 import heapq
 import itertools

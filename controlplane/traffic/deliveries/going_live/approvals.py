@@ -1,4 +1,4 @@
-"""Who may approve a delivery, and for what. Pure."""
+"""The people who may approve a delivery, and the content of an approval. Pure."""
 
 import hashlib
 from collections.abc import Iterable

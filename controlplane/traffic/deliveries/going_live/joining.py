@@ -28,7 +28,7 @@ from fleet.spec.fleet_spec import PoolSpec
 from router.contract.values.json_value import JsonObject
 from router.contract.values.problem import Problem
 
-REMEMBERED = timedelta(days=30)  # how long the rules of a removed pool's policy still apply
+REMEMBERED = timedelta(days=30)  # time for which the rules of a removed pool's policy still apply
 
 
 @dataclass(frozen=True, slots=True)

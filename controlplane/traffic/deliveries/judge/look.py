@@ -34,7 +34,7 @@ class Situation:
     plan: Plan
     state: State
     step: int
-    clock_s: float  # how long the step has run, excluding holds
+    clock_s: float  # time for which the step has run, excluding holds
     block: int = 0  # index of a switchback's current block; `blocks` once all are over
     blocks: int = 0  # number of blocks
 

@@ -15,8 +15,8 @@ from controlplane.traffic.deliveries.plan.types import CountGuard, PoolGuard, Pr
 from controlplane.traffic.deliveries.states import State
 from router.policy.types import CLASSES
 
-BEHIND_S = 5.0  # how long a router may split wrongly before it matters
-LATE_S = 60.0  # how long a switchback waits for answers after its last block
+BEHIND_S = 5.0  # time for which a router may split wrongly before it matters
+LATE_S = 60.0  # time for which a switchback waits for answers after its last block
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def files(tmp_path):
 
 @pytest.fixture
 def passing(monkeypatch):
-    """What happens while the command sleeps, one change a second."""
+    """The changes made while the command sleeps, one per second."""
     things = []
     monkeypatch.setattr(deliver.time, "sleep", lambda _: things.pop(0)() if things else None)
     return things
@@ -109,7 +109,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("code", "things"), ENDS)
-def test_the_exit_status_says_how_it_ended(files, passing, code, things, capsys) -> None:
+def test_the_exit_status_is_the_outcome(files, passing, code, things, capsys) -> None:
     passing.extend(things)
     assert run("default", wait=True, **files(plan={"steps": [CANARY, FULL]})) == code
     assert states.MEANING[code] in capsys.readouterr().out

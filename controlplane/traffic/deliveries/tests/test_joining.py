@@ -108,7 +108,7 @@ def test_no_pool_joins_during_a_freeze(careful, loose, frozen):
 
 @pytest.mark.parametrize("held", ["careful", "loose"])
 @pytest.mark.parametrize("emergency", ["", "the old policy melts the GPUs"])
-def test_no_pool_changes_its_policy_while_a_delivery_is_open_which_is_named(careful, loose, held, emergency):
+def test_no_pool_changes_its_policy_while_a_delivery_is_open_and_the_error_names_it(careful, loose, held, emergency):
     policy = Policy.objects.get(name=held)
     proposed(policy, {"mode": "full"})
     with pytest.raises(RulesForbid, match=f"{held} v2 is being delivered"):
@@ -258,7 +258,7 @@ def test_a_pool_that_joins_a_policy_is_audited_and_notified(careful, loose):
     assert Notice.objects.get(event="policy.pool_joined").facts["left"] == ["careful"]
 
 
-def test_only_an_administrator_declares_an_emergency_which_is_audited_and_notified(careful, loose):
+def test_only_an_administrator_declares_an_emergency_and_it_is_audited_and_notified(careful, loose):
     Channel.objects.create(name="ops", url="https://example.com/hook", events=["policy.emergency"])
     services.set_rules(careful, ADA, WHY, direct="never", approvals_needed=2)
     with pytest.raises(PermissionDenied, match="only an administrator"):

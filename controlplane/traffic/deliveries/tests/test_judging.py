@@ -1,4 +1,4 @@
-"""What happens to deliveries without a person: looks, stops, the clock, freezes; and what is written to Redis."""
+"""The events of a delivery that no person causes: looks, stops, the clock, freezes; and the values in Redis."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -224,7 +224,7 @@ def test_a_repeated_step_replaces_its_result(canary, acknowledged):
     assert (result.what, result.shown[0].word) == ("fail", "worse")
 
 
-def test_the_words_for_a_comparison():
+def test_each_comparison_has_its_description():
     def word(verdict: Verdict, upper: float | None) -> str:
         return results.word(GuardFinding("ttft", verdict, "", upper=upper))
 

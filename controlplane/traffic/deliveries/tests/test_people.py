@@ -1,4 +1,4 @@
-"""What people can do with a delivery, and what they are refused."""
+"""The actions on a delivery that people may take, and those that are refused."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -340,7 +340,7 @@ def test_only_the_proposer_or_an_administrator_can_withdraw(waits):
     assert services.withdraw(waits, ADA).state == "withdrawn"
 
 
-def test_an_administrator_can_go_without_approvals_and_says_why(waits):
+def test_an_administrator_can_skip_approvals_with_a_reason(waits):
     with pytest.raises(PermissionDenied, match="only an administrator"):
         services.go_without(waits, OLGA, "the pool is on fire")
     with pytest.raises(InvalidInput) as refused:

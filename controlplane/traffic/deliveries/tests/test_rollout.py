@@ -1,4 +1,4 @@
-"""What a delivery publishes for routers, and how Redis is brought back in line."""
+"""The values that a delivery publishes for routers, and their repair in Redis."""
 
 from typing import Any
 

@@ -150,7 +150,7 @@ def _rule_problems(rule: FreezeRule, now: datetime) -> list[Problem]:
 
 
 def rrule_fault(text: str, start: str) -> str:
-    """Return what is wrong with a rule; empty if nothing is."""
+    """Return the problem of a rule; empty if there is none."""
     if not re.fullmatch(r"[A-Z0-9=;,:+\-]{1,200}", text):
         return "must be the parts of an RRULE, such as FREQ=WEEKLY;BYDAY=FR"
     parts = dict(part.partition("=")[::2] for part in text.split(";"))

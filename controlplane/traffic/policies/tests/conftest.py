@@ -98,6 +98,6 @@ def published(policy: Policy, actor: Actor = OTTO, **values: object) -> services
 
 
 def of_an_arm(pool: str) -> PolicyValue:
-    """Return what routers apply to the pool of an experiment's arm."""
+    """Return the value that routers apply to the pool of an experiment's arm."""
     document = services.default_document("lpwl")
     return PolicyValue(pool=pool, policy="lpwl", version=1, sha256=documents.sha256(document), document=document)

@@ -27,7 +27,7 @@ def form(redis_away, policy, otto_client) -> dict[str, str]:
     return form_of(otto_client.get(DRAFT))
 
 
-def test_each_field_shows_live_default_range_unit_and_what_raising_does(form, policy, otto_client):
+def test_each_field_shows_live_default_range_unit_and_the_effect_of_raising_it(form, policy, otto_client):
     edit(policy, heavy_new_tokens=9000)
     content = otto_client.get(DRAFT).content.decode()
     heavy = content[content.index('data-live="40000"') :][:2000]
@@ -122,7 +122,7 @@ def test_every_disputed_field_needs_a_choice(form, policy, otto_client):
     assert Draft.objects.get().document["classes"]["heavy_new_tokens"] == 8000
 
 
-def test_a_reason_that_is_too_short_is_reported_at_its_field_which_has_the_focus(redis_away, policy, otto_client):
+def test_a_reason_that_is_too_short_is_reported_at_its_focused_field(redis_away, policy, otto_client):
     edit(policy, heavy_new_tokens=9000)
     answer = otto_client.post(f"{DRAFT}/publish", {"reason": "short"})
     page = answer.content.decode()

@@ -1,4 +1,4 @@
-"""Which version is live while there are candidates."""
+"""The live version while there are candidates."""
 
 import pytest
 

@@ -64,7 +64,7 @@ def test_shares_are_shown_as_shares(fleet):
     assert figure.is_thin
 
 
-def test_load_is_what_all_routers_have_sent_to_instances_of_the_pool(fleet):
+def test_load_is_the_sum_over_all_routers_and_instances_of_the_pool(fleet):
     figures = policy_metrics(["demo"])
     assert figures["instance.running_max"].value == 5
     assert figures["instance.prefill_tokens_max"].value == 1200

@@ -52,7 +52,7 @@ def test_a_router_that_does_not_acknowledge_is_named(policy, pool, routers, monk
     assert made.summary.endswith("; not heard from router-2")
 
 
-def test_a_router_that_is_gone_is_not_waited_for(policy, pool, routers, live_redis):
+def test_publishing_does_not_wait_for_a_router_that_has_ended(policy, pool, routers, live_redis):
     routers("router-1")
     live_redis.zadd(redis_keys.ROUTERS, {"router-9": 1.0})
     assert published(policy, heavy_new_tokens=9000).missing == ()

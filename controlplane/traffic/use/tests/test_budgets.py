@@ -180,7 +180,7 @@ def test_nearing_and_reaching_the_limit_are_each_reported_once_in_a_period(budge
     assert ("refuse" in last.text) == refuse
 
 
-def test_a_database_that_is_unreachable_loses_nothing(budget, monkeypatch):
+def test_an_unreachable_database_loses_nothing(budget, monkeypatch):
     tell(budget, **{"s:r1.a": 300})
     with monkeypatch.context() as patch:
         patch.setattr(BudgetSpending.objects, "update_or_create", lambda **_: (_ for _ in ()).throw(OperationalError))

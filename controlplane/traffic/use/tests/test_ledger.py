@@ -98,7 +98,7 @@ def test_a_value_that_cannot_be_read_does_not_block_others():
     assert kept("r1.a") == {HOUR: 1}
 
 
-def test_a_router_that_is_gone_is_forgotten_once_all_its_hours_are_stored():
+def test_a_lost_router_is_forgotten_once_all_its_hours_are_stored():
     reported("r1.a", value())
     step.gather(NOON + timedelta(hours=23))
     assert connect().exists(redis_keys.use_key("r1.a"))

@@ -130,7 +130,7 @@ def test_operators_can_see_use_and_viewers_cannot(otto_client, vera_client, vera
     assert b"No use in this time" in otto_client.get("/use/?range=day&by=nonsense").content
 
 
-def test_the_page_shows_what_there_is(otto_client):
+def test_the_page_shows_the_use(otto_client):
     ledger.add(datetime.now(UTC).replace(minute=0, second=0, microsecond=0), HOUR_S, Entry("7", "chat", "llama"), "ci",
                {"requests": 1234, "gpu_us": 3_600_000_000, "micro_dollars": 2_500_000})  # fmt: skip
     for query in ("", "?by=pool&per=day", "?by=model&per=month&range=year", "?per=hour&range=year", "?range=month"):

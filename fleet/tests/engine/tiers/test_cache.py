@@ -1,4 +1,4 @@
-"""What one tier holds: chains, eviction between the watermarks, pins."""
+"""The content of one tier: chains, eviction between the watermarks, pins."""
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +16,7 @@ def test_a_chain_counts_as_held_up_to_its_first_gap() -> None:
     assert (cache.used, len(cache), 4 in cache) == (400, 4, True)
 
 
-def test_the_least_recently_used_goes_first_and_the_end_of_a_chain_before_its_start() -> None:
+def test_the_least_recently_used_is_evicted_first_and_the_end_of_a_chain_before_its_start() -> None:
     cache = TierCache(500, high=0.8, low=0.6)
     cache.put([1, 2], 100)
     cache.put([3, 4], 100)

@@ -78,7 +78,7 @@ def test_figure_9_rates_at_128k(device: TierDevice, gb_per_s: float) -> None:
 
 
 def test_figure_11_the_published_times_and_gains() -> None:
-    """Published are 3.43 and 7.84 s at 112K of 128K (both fitted); Tutti is 5.8 and 61.4 % below GDS."""
+    """The published times are 3.43 and 7.84 s at 112K of 128K (both fitted); Tutti is 5.8 and 61.4 % below GDS."""
     assert warm_s(SSD_TUTTI, 112 * K) == pytest.approx(3.43, rel=0.02)
     assert warm_s(SSD, 112 * K) == pytest.approx(7.84, rel=0.02)
     assert 1 - warm_s(SSD_TUTTI, 32 * K) / warm_s(SSD_GDS, 32 * K) == pytest.approx(0.058, abs=0.01)
@@ -86,7 +86,7 @@ def test_figure_11_the_published_times_and_gains() -> None:
 
 
 def test_a_set_up_at_the_links_rate_puts_dram_ahead_of_tutti_above_96k_where_a_lower_rate_does_not() -> None:
-    """Published is 20.6 % ahead. The crossover of figure 13 is one number: a set-up at 50 GB/s, or a rate."""
+    """DRAM is published as 20.6 % ahead. The crossover of figure 13 is one number: a set-up at 50 GB/s, or a rate."""
     slower = replace(DRAM, read_bytes_per_s=19.4e9)
     ahead = {device: 1 - warm_s(device, 127 * K) / warm_s(SSD_TUTTI, 127 * K) for device in (DRAM_FITTED, slower)}
     assert ahead[slower] == pytest.approx(-0.269, abs=0.01)
@@ -102,7 +102,7 @@ def test_figure_2_the_bubble_of_dram_follows_from_the_same_set_up() -> None:
 
 
 def test_figure_13_the_crossover_of_loading_and_computing() -> None:
-    """Published are 97.9 and 98.3 %, both fitted; the law alone gives 94.9 % at the link's 50 GB/s, and 86.9."""
+    """The published 97.9 and 98.3 % are both fitted; the law alone gives 94.9 % at the link's 50 GB/s, and 86.9 %."""
     assert crossover(LAW, DRAM_FITTED, LLAMA, 32 * K, floor_s=LAYER_PASS_S) == pytest.approx(0.979, abs=0.003)
     assert crossover(LAW, SSD_TUTTI, LLAMA, 32 * K, floor_s=LAYER_PASS_S) == pytest.approx(0.983, abs=0.005)
     assert crossover(PLAIN, DRAM, LLAMA, 32 * K) == pytest.approx(0.949, abs=0.005)

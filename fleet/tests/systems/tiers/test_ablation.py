@@ -1,4 +1,4 @@
-"""What each design of Tutti contributes: leaving one out never makes anything faster."""
+"""The contribution of each design of Tutti: leaving one out never makes anything faster."""
 
 import pytest
 
@@ -16,7 +16,7 @@ LAYOUT = layout_of(profile())
 
 
 def test_the_time_of_a_prp_command_predicts_the_rate_of_sgl() -> None:
-    """Published are 0.29 and 8.9 GB/s, a factor of 31; a page has 4 KiB, an object 128."""
+    """The published rates are 0.29 and 8.9 GB/s, a factor of 31; a page has 4 KiB, an object 128 KiB."""
     assert LAYOUT.object_bytes == 128 * 1024
     assert LAYOUT.object_bytes / COMMAND_S == pytest.approx(8.9e9, rel=0.05)
 

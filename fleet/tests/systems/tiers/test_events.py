@@ -50,7 +50,7 @@ def test_gaps_between_tokens_are_documented_and_shortest_with_tutti() -> None:
 
 
 def test_with_longer_answers_the_gaps_of_the_tiers_converge() -> None:
-    """Published are 22 and 24.4 % below DRAM and GDS; the length of the answers is not published."""
+    """The published gaps are 22 and 24.4 % below DRAM and GDS; the length of the answers is not published."""
     dram, gds, long_dram, long_gds = values_of("L-Eval's own documents, 1.5 requests/s: ITL of Tutti below")
     assert (long_dram, long_gds) == (pytest.approx(22, rel=0.1), pytest.approx(24.4, rel=0.1))
     assert dram > 2 * long_dram

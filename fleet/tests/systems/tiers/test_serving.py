@@ -1,4 +1,4 @@
-"""What a question costs: hits in HBM and below, loads, bubbles."""
+"""The cost of a question: hits in HBM and below, loads, bubbles."""
 
 import pytest
 

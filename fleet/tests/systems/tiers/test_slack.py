@@ -1,4 +1,4 @@
-"""How much of the drives' time a prefill's layer leaves, and what its reads require of the GPU."""
+"""The drive time that a prefill's layer leaves free, and the GPU resources that its reads require."""
 
 import pytest
 

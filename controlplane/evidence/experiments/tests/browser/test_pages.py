@@ -1,4 +1,4 @@
-"""What only a browser shows of experiments: charts, live updates, the command that follows the form, axe."""
+"""Experiments as only a browser shows them: charts, live updates, the command that follows the form, axe."""
 
 import re
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""What happens on the server while a browser watches: steps of the worker, actions of other people, ready-made rows."""
+"""Events on the server while a browser watches: steps of the worker, actions of other people, ready-made rows."""
 
 from django.utils import timezone
 
@@ -26,7 +26,7 @@ def drafted(name: str) -> None:
 
 
 def previewed(name: str, trust: str = "") -> None:
-    """Store a preview of the current draft, with a result and perhaps a reason not to rely on it."""
+    """Store a preview of the current draft, with a result and optionally a reason to doubt it."""
     doubts = [{"code": "few_requests", "text": trust}] if trust else []
     preview_of(policies.open_draft(Policy.objects.get(name=name)), trust=doubts)
 

@@ -1,4 +1,4 @@
-"""What only a browser shows of the systems: pictures, the form without JavaScript, narrow screens, axe."""
+"""The systems as only a browser shows them: pictures, the form without JavaScript, narrow screens, axe."""
 
 import re
 from typing import Any

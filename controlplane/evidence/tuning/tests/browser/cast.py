@@ -1,4 +1,4 @@
-"""What happens on the server while a browser watches."""
+"""Events on the server while a browser watches."""
 
 from django.utils import timezone
 

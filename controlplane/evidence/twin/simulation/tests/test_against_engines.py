@@ -91,7 +91,7 @@ def receipts_of(router: str) -> dict[int, Receipt]:
 
 
 def replayed(load: OfferedLoad, folder: Path) -> tuple[list[records.Record], dict[int, Receipt]]:
-    """Return what the clients measured, and the router's receipts."""
+    """Return the clients' measurements, and the router's receipts."""
     with ExitStack() as stack:
         engines = []
         for number in range(ENGINES):

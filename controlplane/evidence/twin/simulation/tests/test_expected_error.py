@@ -37,7 +37,7 @@ def test_a_fit_to_traffic_expects_the_error_on_held_out_requests() -> None:
         (None, ""),
     ],
 )
-def test_the_expected_error_is_described_with_what_is_unknown(
+def test_the_expected_error_is_described_with_its_unknown_parts(
     expected: dict[str, float | None] | None, text: str
 ) -> None:
     assert described(expected) == text

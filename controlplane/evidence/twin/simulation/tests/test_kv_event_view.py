@@ -1,5 +1,5 @@
-"""What instances with KV events hold of a prompt: with many instances, the router maintains this; with few, it asks
-each.
+"""The part of a prompt that instances with KV events hold: with many instances, the router tracks it; with few, it
+asks each.
 """
 
 import random

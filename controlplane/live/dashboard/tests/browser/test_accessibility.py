@@ -55,8 +55,8 @@ def plain_paths(resolver: URLResolver, before: str = "/") -> Iterator[str]:
 
 
 def test_every_page_has_at_most_450_words_and_names_for_screen_readers(running: RunningFleet, open_page: Any) -> None:
-    """Pages of one object are tested with their subject. The API reference is excluded, as it is for looking things
-    up."""
+    """Pages of one object are tested with their subject. The API reference is excluded, since nobody reads it as a
+    whole."""
     opened, found = open_page("ada"), {}
     for path in plain_paths(get_resolver()):
         answer = opened.page.request.get(opened.base + path)

@@ -1,4 +1,4 @@
-"""The Live page on a phone: problems come before everything that is well, and the whole flow is visible."""
+"""The Live page on a phone: problems are shown above everything else, and the whole flow is visible."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What all pages show while processes are stopped, and once they continue: rows of the table in docs/operate.md."""
+"""All pages while processes are stopped, and once they continue: rows of the table in docs/operate.md."""
 
 import os
 import re
@@ -81,7 +81,7 @@ def test_all_pages_distinguish_silent_senders(running: RunningFleet, open_page: 
     running.fleet.silent, running.controlled = {"demo-0"}, False
     for page in (pages[path] for path in LIVE):
         offline = re.compile(r"^\s*1 offline\s*7 ready\s*$")
-        expect(page.locator("#counts")).to_have_text(offline, timeout=60_000)  # after a new Redis it gets 20 s more
+        expect(page.locator("#counts")).to_have_text(offline, timeout=60_000)  # a new Redis gives it 20 s more
         expect(page.locator("#age-text")).to_have_text(UPDATED)  # by the web process
     banner(pages, "nothing is started, stopped or replaced")
     state(pages, "trouble", ", and 1 more")  # their order depends on which was noticed first

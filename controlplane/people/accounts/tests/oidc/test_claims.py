@@ -1,4 +1,4 @@
-"""Which claims of an identity provider are usable."""
+"""The usable claims of an identity provider."""
 
 import math
 from typing import Any

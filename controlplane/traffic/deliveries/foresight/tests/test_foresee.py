@@ -24,7 +24,7 @@ def plan(*steps) -> Plan:
     return parse_plan({"steps": list(steps), "guards": GUARDS}, pools=["demo"])
 
 
-def test_a_prediction_from_receipts_says_what_a_plan_can_show_and_how_old_they_are(policy, pool, live_redis):
+def test_a_prediction_from_receipts_states_what_a_plan_can_show_and_their_age(policy, pool, live_redis):
     fill(live_redis)
     found = foresee(policy, plan(CANARY, FULL))
     assert [each.text for each in found.lines] == [WARM_IN_A_MINUTE]

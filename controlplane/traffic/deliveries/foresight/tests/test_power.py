@@ -1,4 +1,4 @@
-"""What a switchback's pairs can show: by the formula, and by the judge's own interval."""
+"""The effects that a switchback's pairs can show: by the formula, and by the judge's own interval."""
 
 import math
 import random
@@ -31,7 +31,7 @@ def test_the_chance_for_pairs_that_differ_by_a_tenth(pairs: int, chance: float, 
 
 
 @pytest.mark.parametrize("pairs", [4, 6, 9])
-def test_the_chance_is_how_often_the_judge_finds_equal_pairs_fine(pairs: int) -> None:
+def test_the_chance_is_the_share_of_equal_pairs_that_the_judge_finds_fine(pairs: int) -> None:
     draws, limits = random.Random(pairs), levels(pairs)
     finding = GuardFinding(metric="ttft", request_class="warm", verdict="no_data", text="")
     judged = [

@@ -41,7 +41,7 @@ def test_only_the_last_half_minute_counts() -> None:
     assert breaker([*earlier, at(60, 2_100, 30, (500, 5))], at(95, 2_200, 60, (900, 5))).n == (100, 400)
 
 
-def test_the_breaker_says_over_which_time_it_counted() -> None:
+def test_the_breaker_states_the_time_over_which_it_counted() -> None:
     first = at(7, 100, 20)
     assert breaker([], first).text == "20 of 100 requests failed since the split began, 10 of 1000 in control"
     assert breaker([first], at(42, 300, 60)).text == "40 of 200 requests failed in 35 s, 0 of 0 in control"
@@ -72,7 +72,7 @@ def test_after_promotion_the_usual_errors_are_the_reference(
     assert after_promotion(errors, ended, before).verdict == verdict
 
 
-def test_failures_possibly_from_before_the_promotion_are_not_the_candidates() -> None:
+def test_failures_possibly_from_before_the_promotion_do_not_count_against_the_candidate() -> None:
     found = after_promotion(60, 500, 0.0, older=50)
     assert (found.verdict, found.candidate) == ("inconclusive", 0.02)
     assert found.text == "60 of 500 requests failed in the last minute, 50 of them perhaps before the promotion"

@@ -69,7 +69,7 @@ def test_no_requests_give_no_interval() -> None:
     assert half_width(0.1, 0, 0.01) == math.inf
 
 
-def test_the_interval_covers_at_every_time() -> None:
+def test_the_interval_covers_the_truth_at_every_time() -> None:
     """400 random walks without a difference, checked after every 20th request: the limit passes zero in at most 5 %."""
     draw, wrong = random.Random(3), 0
     for _ in range(400):

@@ -69,13 +69,13 @@ def test_a_guard_may_pause_instead_of_abort(state: State, expected: Trigger) -> 
     assert what(at(step, state), FINE, PAUSING) is expected
 
 
-def test_an_error_holds_and_never_aborts() -> None:
+def test_an_error_causes_a_hold_and_never_an_abort() -> None:
     found = propose(at(), (FINE, WRONG), Memory(), 0.0)
     assert found.what is Trigger.HOLD
     assert found.holds == (Hold("ttft", "demo: error"),)
 
 
-def test_an_error_continues_holding() -> None:
+def test_an_error_prolongs_a_hold() -> None:
     assert what(at(state=State.HOLDING), WRONG) is Trigger.HOLD
 
 

@@ -210,7 +210,7 @@ def test_without_data_nothing_passes_and_with_a_good_number_it_does(
     assert looked(delivery, fleet, 76).state == State.BAKING
 
 
-def test_a_prometheus_that_is_unreachable_holds_until_it_is_back(
+def test_an_unreachable_prometheus_causes_a_hold_until_it_is_back(
     policy: Policy,
     pool: Pool,
     fleet: Fleet,

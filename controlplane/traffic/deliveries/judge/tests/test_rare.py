@@ -1,4 +1,4 @@
-"""Which classes a canary defers to a later step, and for which it waits."""
+"""The classes that a canary defers to a later step, and those for which it waits."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def test_a_rare_class_is_deferred_even_while_its_interval_is_wide() -> None:
     ],
     ids=["nothing follows", "last step", "not rare", "too few requests to be called rare"],
 )
-def test_other_steps_and_classes_are_waited_for(
+def test_the_judge_waits_for_other_steps_and_classes(
     of: dict[str, Any], steps: tuple[dict[str, Any], ...], step: int
 ) -> None:
     found = seen(evidence(**{"requests": 1_500, **of}), *steps, step=step)["ttft heavy"]
@@ -68,13 +68,13 @@ def test_other_steps_and_classes_are_waited_for(
     assert found.text.endswith("of 30 requests in the candidate's arm")
 
 
-def test_a_rare_class_that_points_to_harm_is_waited_for() -> None:
+def test_the_judge_waits_for_a_rare_class_that_points_to_harm() -> None:
     found = seen(evidence(4_000, mix=RARE, factors={"heavy": 1.6}))["ttft heavy"]
     assert found.verdict == "no_data"
     assert found.text.endswith("; this step waits for it: heavy TTFT 1.58× so far")
 
 
-def test_a_rare_class_whose_requests_hang_is_waited_for() -> None:
+def test_the_judge_waits_for_a_rare_class_whose_requests_hang() -> None:
     found = seen(hanging(evidence(3_000, mix=RARE)))["ttft heavy"]
     assert found.verdict == "no_data"
     assert "this step waits for it: slow heavy requests +" in found.text
@@ -84,6 +84,6 @@ def test_harm_to_a_rare_class_fails_as_before() -> None:
     assert seen(evidence(12_000, mix=RARE, factors={"heavy": 1.6}))["ttft heavy"].verdict == "fail"
 
 
-def test_at_least_one_comparison_is_waited_for() -> None:
+def test_the_judge_waits_for_at_least_one_comparison() -> None:
     guards = [{"metric": "ttft", "classes": ["heavy"], "worse": 0.1, "fine": 0.25}]
     assert seen(evidence(4_000, mix=RARE), guards=guards)["ttft heavy"].verdict == "no_data"

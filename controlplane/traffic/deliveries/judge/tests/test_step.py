@@ -173,7 +173,7 @@ def test_a_stalled_delivery_is_not_judged(canary: Delivery, fleet: Fleet) -> Non
     assert paused.looks.count() == looks
 
 
-def test_routers_keep_the_split_ready_during_a_hold_and_give_it_up_in_a_pause(canary: Delivery, fleet: Fleet) -> None:
+def test_routers_keep_the_split_ready_during_a_hold_and_drop_it_in_a_pause(canary: Delivery, fleet: Fleet) -> None:
     fleet.client.delete(redis_keys.ROUTERS)
     held = judge(canary, later(canary, 5))
     assert (held.state, fleet.watch() is not None) == (State.HOLDING, True)
@@ -211,7 +211,7 @@ def test_the_tallies_of_two_routers_are_added(policy: Policy, pool: Pool, live_r
     assert sum(arms["n"]) == 1_000
 
 
-def test_lost_tallies_hold_and_three_good_looks_end_it(canary: Delivery, fleet: Fleet) -> None:
+def test_lost_tallies_cause_a_hold_and_three_good_looks_end_it(canary: Delivery, fleet: Fleet) -> None:
     fleet.write(canary, cells(4_000))
     held = judge(canary, later(canary, 5))
     fleet.write(held, cells(400))
@@ -225,7 +225,7 @@ def test_lost_tallies_hold_and_three_good_looks_end_it(canary: Delivery, fleet: 
     assert held.state == State.STEP
 
 
-def test_an_unreadable_tally_holds(canary: Delivery, fleet: Fleet) -> None:
+def test_an_unreadable_tally_causes_a_hold(canary: Delivery, fleet: Fleet) -> None:
     fleet.write(canary, cells(400))
     field = redis_keys.delivery_field("demo", "r9", "a", canary.generation)
     fleet.client.hset(redis_keys.delivery_key(canary.pk), field, b"{")
@@ -233,7 +233,7 @@ def test_an_unreadable_tally_holds(canary: Delivery, fleet: Fleet) -> None:
     assert (held.state, held.holds[0]["text"]) == (State.HOLDING, f"demo: the tally of {field} is unreadable")
 
 
-def test_a_router_that_does_not_write_holds(canary: Delivery, fleet: Fleet) -> None:
+def test_a_router_that_does_not_write_causes_a_hold(canary: Delivery, fleet: Fleet) -> None:
     fleet.write(canary, cells(400))
     judge(canary, later(canary, 5))
     canary.refresh_from_db()
@@ -244,7 +244,7 @@ def test_a_router_that_does_not_write_holds(canary: Delivery, fleet: Fleet) -> N
 
 
 @pytest.mark.parametrize(("split", "behind"), [("on", 1), ("unwatched", 0), ("unreadable", 0)])
-def test_a_router_that_is_behind_holds_after_five_seconds(
+def test_a_router_that_is_behind_causes_a_hold_after_five_seconds(
     canary: Delivery, fleet: Fleet, split: str, behind: int
 ) -> None:
     for seconds, state in ((2, State.STEP), (7, State.HOLDING)):
@@ -256,13 +256,13 @@ def test_a_router_that_is_behind_holds_after_five_seconds(
     assert "r1" in canary.holds[0]["text"]
 
 
-def test_a_pool_without_a_router_holds(canary: Delivery, fleet: Fleet) -> None:
+def test_a_pool_without_a_router_causes_a_hold(canary: Delivery, fleet: Fleet) -> None:
     fleet.client.delete(redis_keys.ROUTERS)
     held = judge(canary, later(canary, 5))
     assert (held.state, held.holds[0]["text"]) == (State.HOLDING, "demo: no router serves the pool")
 
 
-def test_an_unreachable_redis_holds_and_does_not_count_as_harm(
+def test_an_unreachable_redis_causes_a_hold_and_does_not_count_as_harm(
     canary: Delivery, fleet: Fleet, redis_away: None
 ) -> None:
     held = judge(canary, later(canary, 5))
@@ -286,7 +286,7 @@ def test_the_router_that_stopped_a_delivery_is_recorded(canary: Delivery, fleet:
     assert "request q1" in done.why
 
 
-def test_a_stop_of_another_delivery_is_not_obeyed(canary: Delivery, fleet: Fleet) -> None:
+def test_a_stop_of_another_delivery_is_ignored(canary: Delivery, fleet: Fleet) -> None:
     stop = StopValue(delivery=canary.pk + 1, why="x", by="router", at=time.time())
     fleet.client.set(redis_keys.stop_key("demo"), codec.encode(stop))
     fleet.write(canary, cells(400))

@@ -75,7 +75,7 @@ def test_a_router_that_never_wrote_gets_the_full_time_from_the_first_look() -> N
     assert gathered(routers=["r9"], now=111.0, since=95.0)[0].problems != ()
 
 
-def test_a_router_that_is_gone_need_not_write() -> None:
+def test_an_ended_router_need_not_write() -> None:
     _, lives = gathered(ONE)
     assert gathered(ONE, known=lives, now=500.0)[0].problems == ()
 

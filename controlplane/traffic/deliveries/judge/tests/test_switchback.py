@@ -96,7 +96,7 @@ def test_a_rare_class_with_too_few_pairs_does_not_keep_a_good_candidate_from_pas
     assert found["ttft heavy"].text.endswith("too rare for blocks of this length: not judged")
 
 
-def test_a_rare_class_that_points_to_harm_is_waited_for() -> None:
+def test_the_judge_waits_for_a_rare_class_that_points_to_harm() -> None:
     """Each of the few requests is twice as slow."""
     made = [
         counted(

@@ -75,7 +75,7 @@ def test_requests_of_few_sessions_count_as_no_data() -> None:
     assert "of 8 effective cells in " in found.text
 
 
-def test_a_rare_class_is_not_judged_and_named() -> None:
+def test_a_rare_class_is_named_instead_of_judged() -> None:
     found = found_in("no heavy ones")["ttft heavy"]
     assert (found.verdict, found.text) == ("not_judged", "fewer than 1 % of the requests are heavy: not judged")
 

@@ -1,4 +1,4 @@
-"""How often the judge is wrong, and how soon it is right; `python -m bench.canary` measures it with more runs."""
+"""The judge's error rate, and its time to a right verdict; `python -m bench.canary` measures both with more runs."""
 
 import math
 

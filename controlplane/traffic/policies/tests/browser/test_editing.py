@@ -1,4 +1,4 @@
-"""What only a browser shows: autosave, marks at fields, two people at once, and everything without JavaScript."""
+"""Only in a browser: autosave, marks at fields, two people at once, and everything without JavaScript."""
 
 import itertools
 import json
