@@ -18,6 +18,7 @@ from fleet.kinds.wire import KvWire
 from router.contract.net.engine_key import OPTION as ENGINE_KEY
 from router.contract.net.engine_tls import OPTION as TLS
 from router.contract.net.engine_tls import PLAIN, EngineTls, engine_tls
+from router.contract.values.prepared import prepared
 
 
 class DesiredState(models.TextChoices):
@@ -154,7 +155,7 @@ class PoolVersion(models.Model):
 
     @property
     def content(self) -> EngineConfig:
-        return convert(self.config, EngineConfig)
+        return convert(self.config, prepared(EngineConfig))
 
 
 class InstanceSource(models.Model):
@@ -174,7 +175,7 @@ class InstanceSource(models.Model):
     @property
     def listed(self) -> dict[str, ListedEngine]:
         """Return the listed engines by key."""
-        return {one.key: one for one in convert(self.engines, list[ListedEngine])}
+        return {one.key: one for one in convert(self.engines, prepared(list[ListedEngine]))}
 
 
 class Instance(models.Model):
@@ -238,7 +239,7 @@ class Instance(models.Model):
 
     @property
     def facts(self) -> KvWire:
-        return convert(self.wire, KvWire)
+        return convert(self.wire, prepared(KvWire))
 
     @property
     def engine_key(self) -> str:
@@ -258,14 +259,14 @@ class Instance(models.Model):
 
     @property
     def listing(self) -> ListedEngine | None:
-        return convert(self.listed, ListedEngine) if self.listed else None
+        return convert(self.listed, prepared(ListedEngine)) if self.listed else None
 
     @property
     def started_from(self) -> EngineConfig:
         """Return the configuration of the instance's latest start, or before the first start that of its pool."""
         if not self.config:
             return EngineConfig(self.pool.model, self.pool.kind, self.pool.engine)
-        return convert(self.config, EngineConfig)
+        return convert(self.config, prepared(EngineConfig))
 
 
 Changes = dict[str, Any]  # columns of an instance's row and their new values

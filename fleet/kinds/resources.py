@@ -4,6 +4,8 @@ from typing import Any
 
 from msgspec import Struct, convert
 
+from router.contract.values.prepared import prepared
+
 
 class NodeGpu(Struct, frozen=True):
     number: int
@@ -51,4 +53,4 @@ _NOT_REPORTED = {"cpus": None, "memory_bytes": None, "disks": (), "gpus": None}
 
 
 def decode_inventory(stored: dict[str, Any]) -> Inventory:
-    return convert(_NOT_REPORTED | stored, Inventory)
+    return convert(_NOT_REPORTED | stored, prepared(Inventory))

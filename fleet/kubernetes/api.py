@@ -29,6 +29,7 @@ from urllib3.exceptions import HTTPError, MaxRetryError
 from fleet.kubernetes.objects import ApiRefusal, Event, ObjectList, Pod, Resource, Version
 from fleet.kubernetes.overlay import Json
 from fleet.node.launcher import LaunchFailed
+from router.contract.values.prepared import prepared
 
 Answer = TypeVar("Answer")
 CONNECT_S = 3.0
@@ -99,11 +100,11 @@ class KubernetesApi:
         try:
             _check(response)
             for line in _lines(response):
-                event = msgspec.json.decode(line, type=Event)
+                event = msgspec.json.decode(line, type=prepared(Event))
                 if event.type == "ERROR":
-                    refused = msgspec.json.decode(event.object, type=ApiRefusal)
+                    refused = msgspec.json.decode(event.object, type=prepared(ApiRefusal))
                     raise _error(refused.code, refused.message)
-                yield event.type, msgspec.json.decode(event.object, type=Pod)
+                yield event.type, msgspec.json.decode(event.object, type=prepared(Pod))
         except (HTTPError, ValueError) as error:  # the connection broke, perhaps in the middle of an event
             raise NotReached(f"the watch of {self.server} broke off: {error}") from None
         finally:
@@ -174,7 +175,7 @@ class KubernetesApi:
         body: Json | None = None,
     ) -> Answer:
         try:
-            return msgspec.json.decode(self._ask(method, path, query, body), type=kind)
+            return msgspec.json.decode(self._ask(method, path, query, body), type=prepared(kind))
         except msgspec.DecodeError as error:
             raise KubernetesError(
                 f"{self.server}{path} did not answer with the expected JSON object: {error}"
@@ -237,7 +238,7 @@ def _check(response: urllib3.BaseHTTPResponse) -> None:
     if response.status < 300:
         return
     try:
-        message = msgspec.json.decode(response.data, type=ApiRefusal).message
+        message = msgspec.json.decode(response.data, type=prepared(ApiRefusal)).message
     except msgspec.DecodeError:
         message = response.data.decode(errors="replace")[:300]
     raise _error(response.status, message)

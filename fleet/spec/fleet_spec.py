@@ -21,6 +21,7 @@ from fleet.spec.sections import MAX_REPLICAS, Placement, autoscale_of, placement
 from fleet.systems.prices import Prices
 from router.contract.pools import EPHEMERAL_PREFIX, is_ephemeral
 from router.contract.values.fields import REQUIRED, Field, read
+from router.contract.values.prepared import prepared
 from router.contract.values.problem import InvalidInput, Problem
 
 SERVE, OBSERVE = "serve", "observe"
@@ -135,7 +136,7 @@ def parse_fleet(document: object) -> FleetSpec:
     problems += check(Prices, problems.mapping("spec.prices", body.get("prices", {})), "spec.prices")
     if problems:
         raise InvalidFleet(problems)
-    valid = convert(document, _Document)
+    valid = convert(document, prepared(_Document))
     pools = tuple(_pool_spec(pool) for pool in valid.spec.pools)
     return FleetSpec(valid.metadata.name, pools, valid.spec.prices)
 
@@ -254,7 +255,7 @@ _SECTIONS: dict[str, Check] = {"engine": _check_engine, **CHECKS}
 
 def _pool_spec(pool: Mapping[str, object]) -> PoolSpec:
     node = "" if "placement" in pool else "local"
-    return convert({"node": node, "replicas": _default_replicas(pool), **pool}, PoolSpec)
+    return convert({"node": node, "replicas": _default_replicas(pool), **pool}, prepared(PoolSpec))
 
 
 def _default_replicas(pool: Mapping[str, Any]) -> int:

@@ -288,7 +288,7 @@ class ApiKeyAuth:
         if meter is None:
             return
         meter.outcomes[call.outcome.label] += 1
-        meter.tokens += int(used) if call.outcome.usage is not None or call.outcome.streamed else 0
+        meter.tokens += int(used) if call.outcome.usage is not None or _has_events(call) else 0
         tokens, requests = meter.allowances.get("tokens"), meter.allowances.get("requests")
         if call.charged is not None and tokens is not None:
             tokens.held += call.charged - used
@@ -344,9 +344,15 @@ def _used(call: Call) -> float:
         return 0.0
     if usage is not None and usage.prompt_tokens is not None:
         return float(usage.prompt_tokens + outcome.output_tokens)
-    if call.most is not None and outcome.streamed:
+    if call.most is not None and _has_events(call):
         return float(call.prediction.prompt_tokens + outcome.output_tokens)
     return float(call.most or 0)
+
+
+def _has_events(call: Call) -> bool:
+    """Return whether the events of a stream show its tokens; a picker sees none of the answers that it reports."""
+    outcome = call.outcome
+    return outcome.streamed and (outcome.first_content is not None or outcome.label not in ("ok", "picked"))
 
 
 def _missing(what: str) -> ErrorResponse:

@@ -15,6 +15,7 @@ from controlplane.traffic.deliveries.models import Delivery, Look
 from controlplane.traffic.deliveries.plan.types import COMPARISONS, COUNTS
 from controlplane.traffic.deliveries.states import CLOSED
 from controlplane.traffic.policies.models import Policy
+from router.contract.values.prepared import prepared
 
 GUARD = ("policy", "pool", "metric", "class")
 COMPARED = (*COMPARISONS, *COUNTS)  # the other metrics concern one arm, or the sizes of both
@@ -51,7 +52,7 @@ def _of_looks(rows: list[tuple[Delivery, Look | None]], now: float) -> Iterator[
     text = "Time since the judge last looked at a running delivery"
     yield gauge("weir_delivery_look_age_seconds", text, ("policy",), ages)
     took = [
-        ((row.policy.name,), msgspec.convert(look.facts, LookFacts).ms / 1000)
+        ((row.policy.name,), msgspec.convert(look.facts, prepared(LookFacts)).ms / 1000)
         for row, look in watched
         if look and look.facts
     ]

@@ -27,6 +27,7 @@ from controlplane.traffic.policies.models import Policy
 from fleet import jobs, selectors
 from fleet.models import Pool
 from fleet.subprocess import SubprocessFailed
+from router.contract.values.prepared import prepared
 from router.contract.values.problem import InvalidInput
 
 EXPECTED = (library.TraceError, BadTrace, SubprocessFailed, PolicyError, InvalidInput, NotModelled, redis.RedisError)
@@ -204,6 +205,6 @@ class TrafficFacts(msgspec.Struct, frozen=True):
 
 
 def trace_of(job: TwinJob, now: datetime) -> PlayedTrace:
-    facts = msgspec.convert(job.trace, TrafficFacts)
+    facts = msgspec.convert(job.trace, prepared(TrafficFacts))
     age_s = None if facts.last_at is None else round(max(0.0, now.timestamp() - facts.last_at), 1)
     return {"name": job.trace_name, **msgspec.structs.asdict(facts), "age_s": age_s}  # type: ignore[typeddict-item]

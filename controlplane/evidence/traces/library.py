@@ -33,6 +33,7 @@ from controlplane.evidence.traces.models import Trace
 from controlplane.evidence.traces.summary import read, summarise
 from controlplane.evidence.traces.types import BadTrace, LoadedTrace, TraceSummary
 from controlplane.people.audit.services import Actor, record
+from router.contract.values.prepared import prepared
 
 log = structlog.get_logger(__name__)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -292,4 +293,4 @@ def _row_entry(row: Trace) -> TraceEntry:
 
 
 def _summary(row: Trace) -> TraceSummary | None:
-    return msgspec.convert(row.summary, TraceSummary) if row.summary else None
+    return msgspec.convert(row.summary, prepared(TraceSummary)) if row.summary else None

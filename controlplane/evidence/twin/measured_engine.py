@@ -14,6 +14,7 @@ from fleet.engine.law import law_from
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
 from fleet.engine.scheduler import VLLM, Limits
 from fleet.kinds.kind import Kind, Launch
+from router.contract.values.prepared import prepared
 
 
 class FinishedCalibration(Protocol):
@@ -70,7 +71,7 @@ def model_of(row: FinishedCalibration, kind: Kind, spec: Any, launch: Launch) ->
         pair=wire.kv.pair,
         tiers=kv.below(),
         transfers=kv.transfers(wire.connector),
-        calibrated=convert(row.load_range, LoadRange) if row.load_range else None,
+        calibrated=convert(row.load_range, prepared(LoadRange)) if row.load_range else None,
     )
 
 

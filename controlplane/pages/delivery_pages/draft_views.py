@@ -36,6 +36,7 @@ from controlplane.traffic.policies.models import Direct, Draft, Policy
 from controlplane.traffic.policies.selectors import policy as find
 from controlplane.traffic.policies.selectors import scope_of
 from controlplane.traffic.policies.views import refusal_of
+from router.contract.values.prepared import prepared
 from router.contract.values.problem import InvalidInput, Problem
 
 CHOSEN = ("pools", "ttft.classes", "tpot.classes", "slow.classes")  # fields with several values
@@ -86,7 +87,7 @@ class _Previewed(Struct):
 
 def class_shares(result: object) -> dict[str, float]:
     """Return the class shares of the previewed requests; empty without a preview."""
-    changed = msgspec.convert(result, _Previewed).changed
+    changed = msgspec.convert(result, prepared(_Previewed)).changed
     if changed is None or not changed.of:
         return {}
     return {name: counted.of / changed.of for name, counted in changed.classes.items()}

@@ -28,6 +28,7 @@ from controlplane.traffic.deliveries.states import OPEN, State
 from controlplane.traffic.deliveries.timing import freezes
 from controlplane.traffic.policies.views import ShownChange, changes
 from router.contract.values.json_value import JsonObject
+from router.contract.values.prepared import prepared
 from router.policy.schema.parameters import belongs_to_pool
 
 TIMELINE = 100  # entries on the page
@@ -272,6 +273,8 @@ def timeline(delivery: Delivery) -> list[TimelineEntry]:
     plan = stored_plan.read(delivery.plan)
     entries = AuditEntry.objects.filter(subject=delivery.subject, action__startswith="delivery.").order_by("-pk")
     return [
-        entry(each.at, each.action, each.actor_name, each.reason, convert(each.after or {}, StepReached), plan)
+        entry(
+            each.at, each.action, each.actor_name, each.reason, convert(each.after or {}, prepared(StepReached)), plan
+        )
         for each in entries[:TIMELINE]
     ]

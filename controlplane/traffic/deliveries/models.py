@@ -8,6 +8,7 @@ from controlplane.traffic.deliveries.judge.findings import GuardFinding
 from controlplane.traffic.deliveries.states import OPEN, Hold, State
 from controlplane.traffic.deliveries.timing.freezes import FreezeRule
 from controlplane.traffic.policies.models import Policy, PolicyVersion
+from router.contract.values.prepared import prepared
 
 
 class Delivery(models.Model):
@@ -84,7 +85,7 @@ class Delivery(models.Model):
 
     @property
     def why_held(self) -> tuple[Hold, ...]:
-        return msgspec.convert(self.holds, tuple[Hold, ...])
+        return msgspec.convert(self.holds, prepared(tuple[Hold, ...]))
 
     @property
     def subject(self) -> str:
@@ -141,7 +142,7 @@ class Look(models.Model):
 
     @property
     def found(self) -> tuple[GuardFinding, ...]:
-        return msgspec.convert(self.findings, tuple[GuardFinding, ...])
+        return msgspec.convert(self.findings, prepared(tuple[GuardFinding, ...]))
 
 
 class Behaviour(models.TextChoices):
@@ -175,4 +176,4 @@ class Freeze(models.Model):
 
     @property
     def rule(self) -> FreezeRule:
-        return msgspec.convert(self, FreezeRule, from_attributes=True)
+        return msgspec.convert(self, prepared(FreezeRule), from_attributes=True)

@@ -9,6 +9,7 @@ from msgspec import convert
 from controlplane.people.accounts.models import Revocable
 from router.contract.redis.api_keys import MARK
 from router.contract.redis.budgets import PublishedBudget
+from router.contract.values.prepared import prepared
 
 ALL_POOLS = "*"
 
@@ -100,7 +101,7 @@ class Budget(models.Model):
 
 def published(row: Budget) -> PublishedBudget:
     terms = {"id": str(row.pk), "unit": row.unit, "per": row.per, "limit": row.limit, "refuse": row.refuse}
-    return convert(terms | {"zone": settings.BUDGET_TIME_ZONE}, PublishedBudget)
+    return convert(terms | {"zone": settings.BUDGET_TIME_ZONE}, prepared(PublishedBudget))
 
 
 class KeyedPool(models.Model):

@@ -8,6 +8,7 @@ from msgspec import convert
 
 from router.contract.metrics.metrics_page import MetricsPage
 from router.contract.redis.sample import TierSample
+from router.contract.values.prepared import prepared
 
 MOST_TIERS = 8
 _TIER = re.compile(rb'[{,]tier="(?:\d+:)?([\w./-]{1,32})"')
@@ -173,7 +174,7 @@ def parse_tiers(page: MetricsPage, ways: tuple[TierNames, ...]) -> dict[str, Tie
             for tier, fields in _read(page, way).items():
                 known = found.setdefault(tier, {})
                 known.update((name, value) for name, value in fields.items() if name not in known)
-    return {tier: convert(fields, TierSample) for tier, fields in found.items() if any(fields.values())}
+    return {tier: convert(fields, prepared(TierSample)) for tier, fields in found.items() if any(fields.values())}
 
 
 def _read(page: MetricsPage, way: TierNames) -> dict[str, dict[str, float]]:

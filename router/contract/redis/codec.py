@@ -10,6 +10,8 @@ from typing import Annotated, ClassVar, Self, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
+from router.contract.values.prepared import prepared
+
 LARGEST_ORDER = 2**53  # largest integer in Redis scripts
 
 Order = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ORDER)]
@@ -66,4 +68,4 @@ def decode(kind: type[Value], raw: bytes | str | None) -> Value | None:
 
 @cache
 def _decoder(kind: type[Value]) -> "msgspec.json.Decoder[Value]":
-    return msgspec.json.Decoder(kind)
+    return msgspec.json.Decoder(prepared(kind))

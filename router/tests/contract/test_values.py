@@ -1,14 +1,18 @@
 """Values in Redis: those written by earlier releases can be read, and an unreadable one is reported with its path."""
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from router.contract.redis.codec import Unreadable, decode, encode, read
 from router.contract.redis.published import FleetValue, FullRollout, PolicyAck, PolicyValue, SplitRollout
 from router.contract.redis.receipt import Receipt
+from router.contract.values.prepared import prepared
 from router.tests.contract import every_kind
 
 KINDS = every_kind()
@@ -99,3 +103,23 @@ def test_a_shadow_decision_is_short_and_keeps_its_class() -> None:
     assert receipt.shadow is not None
     assert (receipt.delivery, receipt.shadow.request_class, receipt.shadow.changed) == (7, "warm", False)
     assert json.loads(encode(receipt))["shadow"] == shadow
+
+
+def slow_to_tell() -> type[int]:
+    """Return the type of a field; msgspec asks for it when it first reads a value."""
+    time.sleep(0.02)
+    return int
+
+
+class SlowToPrepare(msgspec.Struct):
+    count: "slow_to_tell()"  # type: ignore[valid-type]
+
+
+class OfSlow(msgspec.Struct):
+    inner: SlowToPrepare
+
+
+def test_a_type_that_two_threads_read_first_at_once_is_whole_for_both() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        made = list(pool.map(lambda _: msgspec.convert({"inner": {"count": 1}}, prepared(OfSlow)), range(2)))
+    assert made == [OfSlow(SlowToPrepare(1))] * 2

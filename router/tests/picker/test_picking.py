@@ -10,6 +10,7 @@ import pytest
 
 from router.contract.redis import redis_keys
 from router.http.clients import ClientConnections
+from router.limits.api_key_auth import _used
 from router.picker import stream
 from router.picker.picking import Picking
 from router.pool.health.progress import Progress
@@ -18,6 +19,7 @@ from router.tests.conftest import World, entry, key_entry
 from router.tests.engine import reply
 from router.tests.picker.asking import Asking, Read, body, headers, metadata, modes, read, trailers
 from router.tests.test_aliases import put
+from router.tests.test_limits import calls
 from router.tests.values import loaded
 
 DOCUMENT = {"model": "llama", "prompt": "hello", "stream": True}
@@ -233,6 +235,20 @@ async def test_a_key_in_azures_header_is_removed_and_a_salt_is_put_into_the_body
     assert sent.body is not None
     assert orjson.loads(sent.body)["cache_salt"].startswith("weir-"), "apart by key"
     assert (await gateway.receipt("r-2"))["key"] == "alice"
+
+
+@pytest.mark.parametrize("said", [(), (headers({":status": "200"}, kind=3),)], ids=["unseen", "answered"])
+async def test_a_stream_behind_a_gateway_is_charged_by_its_limit_like_a_whole_answer(
+    three: World, said: tuple[bytes, ...]
+) -> None:
+    three.published.keys(key_entry("sk-weir-alice", tokens_per_min=100_000))
+    auth = three.router.pools.auth
+    await three.until(lambda: auth.ring and auth.ring.by_hash, "the key")
+    ended = calls(three)
+    asking, work = Gateway(three).ask({**DOCUMENT, "max_tokens": 700}, authorization="Bearer sk-weir-alice")
+    asking.say(*said, None)
+    await work
+    assert (_used(ended[0]), auth.meters["alice"].tokens) == (ended[0].prediction.prompt_tokens + 700, 0)
 
 
 async def test_the_stream_of_a_gateway_that_would_send_answers_is_closed_at_the_decision(three: World) -> None:

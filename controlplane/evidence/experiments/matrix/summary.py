@@ -18,6 +18,7 @@ from controlplane.evidence.experiments.results.statistics import comparison, ver
 from controlplane.evidence.experiments.results.summarize import CLASSES, levels
 from controlplane.evidence.experiments.results.types import ExperimentResults, Overall
 from fleet.jobs import CANCELLED, DONE, ENDED, FAILED, QUEUED, RUNNING
+from router.contract.values.prepared import prepared
 
 
 class CellSummary(msgspec.Struct, frozen=True):
@@ -40,7 +41,7 @@ def of_results(results: ExperimentResults) -> CellSummary:
 def of_cell(cell: Experiment) -> CellSummary:
     """Return the cell's summary. For an older one, the marks that its page shows are recomputed from its stored
     results."""
-    summary = msgspec.convert(cell.summary, CellSummary)
+    summary = msgspec.convert(cell.summary, prepared(CellSummary))
     if not cell.summary or summary.schema >= FIRST_JUDGED_JOINTLY:
         return summary
     path = assemble.path_of(cell)

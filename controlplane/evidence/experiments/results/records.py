@@ -10,6 +10,8 @@ from typing import get_args, get_type_hints
 import msgspec
 import orjson
 
+from router.contract.values.prepared import prepared
+
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}  # title by key; a record has `<key>_ms`
 
 
@@ -88,7 +90,7 @@ def read(path: Path) -> list[Record]:
 
 def _parsed(line: bytes) -> Record | None:
     try:
-        return msgspec.json.decode(line, type=Record)
+        return msgspec.json.decode(line, type=prepared(Record))
     except ValueError:
         return None
 

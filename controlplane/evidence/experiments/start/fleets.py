@@ -28,6 +28,7 @@ from fleet.models import Pool
 from fleet.spec import allow_lists
 from fleet.spec.sections import MAX_REPLICAS
 from router.contract.values.json_value import JsonObject
+from router.contract.values.prepared import prepared
 from router.contract.values.problem import Problem
 
 CONFIGURED = ("model", "policy", "kind", "replicas", "engine", "node", "placement")  # fields of a pool's document
@@ -134,8 +135,8 @@ def modelled(kept: RecordedTwin) -> Modelled:
     models = [
         # Not strict, because infinity is stored as text.
         replace(
-            msgspec.convert(model, EngineModel, strict=False),
-            law=msgspec.convert(model["law"], LAWS[model.get(LAW, Law.__name__)], strict=False),
+            msgspec.convert(model, prepared(EngineModel), strict=False),
+            law=msgspec.convert(model["law"], prepared(LAWS[model.get(LAW, Law.__name__)]), strict=False),
         )
         for model in kept.models
     ]

@@ -10,6 +10,7 @@ from controlplane.common.figures import significant, size
 from fleet.counted import percent
 from fleet.engine.tiers.sizes import drive_writes_per_day
 from router.contract.redis.sample import InstanceSample, TierSample
+from router.contract.values.prepared import prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def _parts(row: TierRow) -> Iterator[str]:
 
 def _row(name: str, tiers: Collection[TierSample], disk_free: int | None) -> TierRow:
     figures = (field for field in TierSample.__struct_fields__ if field != "page")
-    total = convert({field: _sum(getattr(tier, field) for tier in tiers) for field in figures}, TierSample)
+    total = convert({field: _sum(getattr(tier, field) for tier in tiers) for field in figures}, prepared(TierSample))
     free: float | None = disk_free if name == "disk" else None
     if total.capacity_bytes and total.used_bytes is not None:
         free = max(0.0, total.capacity_bytes - total.used_bytes)

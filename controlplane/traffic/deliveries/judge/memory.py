@@ -5,6 +5,7 @@ from msgspec import Struct, field
 
 from controlplane.traffic.deliveries.judge.sums import Life
 from router.contract.redis.delivery import CellTally
+from router.contract.values.prepared import prepared
 
 
 class EndedCounts(Struct, frozen=True, array_like=True):
@@ -68,6 +69,6 @@ def load(stored: object) -> Memory:
     """Read the stored memory; it is empty before the first look, and if another version of Weir wrote another
     format."""
     try:
-        return msgspec.convert(stored, Memory, strict=False)
+        return msgspec.convert(stored, prepared(Memory), strict=False)
     except msgspec.ValidationError:
         return Memory()

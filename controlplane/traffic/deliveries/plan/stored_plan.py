@@ -24,6 +24,7 @@ from controlplane.traffic.deliveries.plan.types import (
     Step,
     Waits,
 )
+from router.contract.values.prepared import prepared
 
 StoredPlan = Mapping[str, Any]
 
@@ -32,20 +33,20 @@ def read(document: StoredPlan) -> Plan:
     return Plan(
         schema=SCHEMA,
         pools=tuple(document["pools"]),
-        steps=msgspec.convert(document["steps"], tuple[Step, ...]),
+        steps=msgspec.convert(document["steps"], prepared(tuple[Step, ...])),
         guards=tuple(_guard(each) for each in document["guards"]),
         alpha=document["alpha"],
-        hold=msgspec.convert(document["hold"], Waits),
-        approvals=msgspec.convert(document["approvals"], Approvals),
-        start=msgspec.convert(document.get("start"), Start | None),
+        hold=msgspec.convert(document["hold"], prepared(Waits)),
+        approvals=msgspec.convert(document["approvals"], prepared(Approvals)),
+        start=msgspec.convert(document.get("start"), prepared(Start | None)),
     )
 
 
 def _guard(guard: StoredPlan) -> Guard:
     if guard["metric"] in COMPARISONS:
-        return msgspec.convert(guard, ComparisonGuard)
+        return msgspec.convert(guard, prepared(ComparisonGuard))
     if guard["metric"] in COUNTS:
-        return msgspec.convert(guard, CountGuard)
+        return msgspec.convert(guard, prepared(CountGuard))
     if guard["metric"] == PROMETHEUS:
-        return msgspec.convert(guard, PrometheusGuard)
-    return msgspec.convert(guard, PoolGuard)
+        return msgspec.convert(guard, prepared(PrometheusGuard))
+    return msgspec.convert(guard, prepared(PoolGuard))

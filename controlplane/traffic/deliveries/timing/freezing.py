@@ -17,6 +17,7 @@ from controlplane.traffic.deliveries.timing.freezes import FreezeRule
 from controlplane.traffic.policies.drafts.services import check_reason
 from controlplane.traffic.policies.errors import NoSuchPolicy
 from controlplane.traffic.policies.models import Policy
+from router.contract.values.prepared import prepared
 from router.contract.values.problem import InvalidInput, Problem
 
 NAME_MAX = 80
@@ -42,7 +43,7 @@ def change_freeze(row: Freeze, changes: Mapping[str, object], actor: Actor, *, i
     """Write the given fields of a rule. Raise Http404 if it has been removed, ChangedMeanwhile, or InvalidInput."""
     with _held(row, if_match) as row:
         before = row.rule
-        checked = asdict(_checked(convert({**asdict(before), **changes}, FreezeRule)))
+        checked = asdict(_checked(convert({**asdict(before), **changes}, prepared(FreezeRule))))
         Freeze.objects.filter(pk=row.pk).update(**{name: checked[name] for name in changes})
         row.refresh_from_db()
         audit.record(actor, "freeze.change", f"freeze {row.name}", row.reason, asdict(before), checked)
