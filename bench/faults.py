@@ -50,11 +50,21 @@ def measured(rows: list[Row]) -> list[str]:
         try:
             with faults.setting(stage) as world:
                 for row in group:
-                    lines.append(line(cells(row, faults.run(row, world))))
-                    print(lines[-1], flush=True)
+                    if found := tried(row, world):
+                        lines.append(line(cells(row, found)))
+                        print(lines[-1], flush=True)
         except Impossible as why:
             print(f"left out: {stage}: {why}", flush=True)
     return lines
+
+
+def tried(row: Row, world: faults.World) -> Found | None:
+    """Run a row; print why if it stops, so that the rows before and after it count."""
+    try:
+        return faults.run(row, world)
+    except (OSError, AssertionError) as why:
+        print(f"left out: {row.fault} of {row.subject}: {why}\n{world.told()}", flush=True)
+        return None
 
 
 def machine() -> str:

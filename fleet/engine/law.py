@@ -1,6 +1,6 @@
 """The step-time law: the duration of one engine step from its content.
 
-T_step = t0 + t_host + T_lin + T_prefill_attention + T_decode_attention + T_allreduce + T_decodes + T_prompts
+    T_step = t0 + t_host + T_lin + T_prefill_attention + T_decode_attention + T_allreduce + T_decodes + T_prompts
 
 T_decodes: the cost of each decoding sequence besides its arithmetic (launching its share of the kernels, sampling,
 writing the answer). T_prompts: the additional cost of a step with prompts over several GPUs, because it runs outside

@@ -3,7 +3,7 @@ over the last second may not exceed the limit. At the clock of a single prompt, 
 it computes, and less while it reads memory, decodes or waits. If the GPU computed during the share u of that second,
 the time that arithmetic limits is multiplied by
 
-slowdown = max(1, computing · u / (1 - reading · (1 - u)))
+    slowdown = max(1, computing · u / (1 - reading · (1 - u)))
 
 because the work of a prompt takes the same energy at any clock, and the remainder of the limit has to cover it. Reads
 of memory keep their speed, because the memory's clock does not fall.

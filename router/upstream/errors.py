@@ -1,6 +1,7 @@
 """Failures of a request to an engine.
 
-UpstreamError ├── ConnectFailed      there is no connection: nothing was sent
+UpstreamError
+├── ConnectFailed      there is no connection: nothing was sent
 │   ├── RouterExhausted  because this process or its host can open no more: no fault of the engine
 │   └── KeyMissing       because this process cannot read the key of the engine: no fault of the engine
 ├── FirstByteTimeout   connected, but no byte of the response body, or no content of a stream, within the limit

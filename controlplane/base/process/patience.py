@@ -2,7 +2,9 @@
 Pure.
 The caller observes a mark (CPU time, length of a log, applied migrations); a change of it is progress.
 
-    OutOfPatience ├── Stands the mark has not changed for a while └── Endless the mark keeps changing without a result
+    OutOfPatience
+    ├── Stands      the mark has not changed for a while
+    └── Endless     the mark keeps changing without a result
 """
 
 from collections.abc import Hashable

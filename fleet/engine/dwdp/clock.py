@@ -1,7 +1,7 @@
 """The clock at the power limit: a GPU that computes continuously is slower than one that waits for others in between.
 Power draws are those of fleet/engine/power.py, measured on an H200. Over an iteration
 
-computing · T_full + waiting · (T - T_computing) + copying · T_copy <= T
+    computing · T_full + waiting · (T - T_computing) + copying · T_copy <= T
 
 because the work of a prompt takes the same energy at any clock, and reads and waits keep their pace.
 """

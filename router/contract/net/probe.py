@@ -7,7 +7,7 @@ ProbeError
 ├── ConnectionRefused   no connection, or it broke
 │   └── NotTrusted      TLS refuses one side
 ├── AnswerRefused       the answer is larger than allowed, or not HTTP
-└── NotAsked this process cannot open a connection; the other side's state is unknown
+└── NotAsked            this process cannot open a connection; the other side's state is unknown
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The requests that an engine's server accepts: each path with its methods, and the fields of the request.
 
-python -m router.tests.engines.surface vllm-0.33.0-….whl > router/tests/engines/vllm.json
+    python -m router.tests.engines.surface vllm-0.33.0-….whl > router/tests/engines/vllm.json
 
 It reads the sources in a wheel (`pip download --no-deps vllm==0.33.0`) without importing them: route decorators,
 `add_api_route`, `Mount`, and the classes that their handlers take, including inherited fields.
