@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from fleet.engine.tables import Tables, catalogue
-from router.contract.values.prepared import prepared
 
 Version = tuple[int, int]
 
@@ -310,7 +309,7 @@ def profile_by(tables: Tables, version: Version = VERSION) -> Profile:
 def read(text: str) -> Tables:
     """Parse a user's profile from JSON. Raise UnknownProfile."""
     try:
-        return msgspec.json.decode(text, type=prepared(Tables))
+        return msgspec.json.decode(text, type=Tables)
     except msgspec.DecodeError as error:
         raise UnknownProfile(f"is not a profile as weir profile --json prints it: {error}") from None
 
