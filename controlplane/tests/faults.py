@@ -341,7 +341,7 @@ def suspended(name: str) -> Row:
         os.kill(pids[-1], signal.SIGSTOP)
 
     def end(world: World) -> None:
-        with contextlib.suppress(ProcessLookupError):  # replaced meanwhile
+        with contextlib.suppress(ProcessLookupError):  # replaced in the meantime
             os.kill(pids[-1], signal.SIGCONT)
 
     return Row("SIGSTOP for 20 s", name, "one host", begin, end)
@@ -362,7 +362,7 @@ def without_descriptors(name: str) -> Row:
         limit(pid, str(next(number for number in count() if number not in taken)))  # leaves no unused number below
 
     def end(world: World) -> None:
-        with contextlib.suppress(subprocess.CalledProcessError):  # it ended meanwhile
+        with contextlib.suppress(subprocess.CalledProcessError):  # it has ended in the meantime
             limit(int(before[0]), before[1])
 
     return Row("no file descriptors left for 20 s (EMFILE)", name, "one host", begin, end)

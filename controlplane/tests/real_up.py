@@ -64,7 +64,7 @@ def _command(pid):
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
-        return b""  # gone meanwhile
+        return b""  # the process has ended in the meantime
 
 
 class RealUp:

@@ -91,7 +91,7 @@ def _best_share(points: Sequence[CalibrationPoint], chunk_tokens: int) -> Fitted
 
 
 def _launching(point: CalibrationPoint, made: Fitted) -> Fitted:
-    """Set the shortest time of a step whose kernels the host launches to the time of this prompt's step."""
+    """Take the time of this prompt's step as the shortest time of a step whose kernels the host launches."""
     return replace(made, law=replace(made.law, launch_s=max(0.0, (point.ttft_s or 0.0) - made.api_s)))
 
 

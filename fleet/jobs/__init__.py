@@ -33,7 +33,7 @@ ENDED = (DONE, FAILED, CANCELLED)
 
 BEAT_S = 0.5  # interval between two heartbeats, each of which also notices a cancellation
 ALIVE_S = 5.0  # interval between heartbeats of the thread that runs beside the work
-LOST_S = 60.0  # silence after which a running job's worker counts as lost, unless it is known earlier to have ended
+LOST_S = 60.0  # silence after which a running job's worker counts as lost, unless it is known to have ended before
 MOST_LOOKED_AT = 1_000  # queued jobs considered for the next turn, each actor's oldest before any other's second oldest
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 TURN_S = 30.0  # running time after which a resumable job gives way to another owner's

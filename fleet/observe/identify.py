@@ -1,4 +1,4 @@
-"""Identifies an engine that another system started by the engine's own answers, any of which may be missing. Only its
+"""Identifies an engine, started by another system, by its own answers, any of which may be missing. Only its
 own address is asked: redirects are not followed, and each connection is subject to the address policy.
 """
 

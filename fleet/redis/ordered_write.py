@@ -32,8 +32,8 @@ FAILURES = (
     InterfaceError,
 )  # errors of a write, which the periodic steps repeat later
 TRIES = 3
-# Limits for PostgreSQL, where a suspended process would keep the lock: how long others wait, and when it loses the
-# lock.
+# Limits for PostgreSQL, where a suspended process would keep the lock: the wait of other processes, and the time after
+# which the suspended one loses the lock.
 WAIT_MS = 5_000
 SUSPENDED_MS = 10_000
 

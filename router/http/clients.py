@@ -113,7 +113,7 @@ def unread_bytes(transport: asyncio.WriteTransport) -> int:
     """Return the unread bytes in transport and kernel. The kernel accepts more only in steps of up to a megabyte."""
     sock = transport.get_extra_info("socket")
     queued = array.array("i", [0])
-    with contextlib.suppress(OSError, ValueError, TypeError):  # closed meanwhile
+    with contextlib.suppress(OSError, ValueError, TypeError):  # closed in the meantime
         fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, queued)
     return transport.get_write_buffer_size() + queued[0]
 

@@ -120,7 +120,7 @@ class FollowedGroups:
         return FURTHER + position
 
     def _take_need(self, position: int, event: BlocksStored, back: int) -> None:
-        """Note the facts about its layers in a further group's event. `back`: the tokens of its window."""
+        """Note the needs of a further group's layers from its event. `back`: the tokens of its window."""
         if event.block_size > self._backs[position][1]:
             chunk = self._chunk if event.chunked else 0
             if event.chunked and not chunk:

@@ -25,8 +25,8 @@ _UNTOLD = Usage()
 
 
 def receipt(call: Call, router: str, *, worded: bool = True) -> dict[str, Any]:
-    """Return the receipt without the inputs of the decision. Unless `worded`, its reader formats the reasons, which
-    would take a tenth of a request's instructions."""
+    """Return the receipt without the inputs of the decision. Without `worded`, the reader of the receipt formats the
+    reasons, since formatting takes a tenth of a request's instructions."""
     outcome = call.outcome
     usage = outcome.usage or _UNTOLD
     made: dict[str, Any] = {

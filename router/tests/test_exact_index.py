@@ -235,7 +235,7 @@ async def test_a_salted_prompt_is_predicted_to_the_token_and_no_other_tenants(
         assert seen == [("exact", 0, 0), ("exact", 112, 112), ("exact", 0, 0), ("exact", 0, 0)]
 
 
-async def test_an_engine_without_prefix_caching_is_predicted_zero_and_never_exact(
+async def test_predictions_for_an_engine_without_prefix_caching_are_zero_and_never_exact(
     start_sim: Callable[..., Sim], published: Published, redis_url: str
 ) -> None:
     sim = start_sim()

@@ -311,7 +311,7 @@ VIDEO = [{"role": "user", "content": [{"type": "video_url", "video_url": {"url":
         ("/v1/score", {"text_1": VIDEO[0], "text_2": "x"}),
     ],
 )
-async def test_an_image_sound_or_video_may_take_as_long_as_a_first_byte(
+async def test_an_image_sound_or_video_has_the_time_limit_of_a_first_byte(
     world: Build, path: str, body: dict[str, Any], answers_probes: bool
 ) -> None:
     w = await world(None)

@@ -69,7 +69,7 @@ def _join(document: JsonObject) -> None:
 
 
 def _joined(extra: str, salt: str) -> str:
-    """Return one salt that stands for both and that no client could choose directly."""
+    """Return one salt for both, which no client could choose directly."""
     return _digest(f"\0{_EXTRA}", f"{extra}\0{salt}") if extra else salt
 
 

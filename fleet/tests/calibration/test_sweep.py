@@ -194,7 +194,7 @@ def answering(status: int, kind: str, body: bytes) -> InProcess:
         (200, "text/event-stream", b'data: {"usage":[1]}\n\n', NotStreamed, "usage.prompt_tokens is None"),
     ],
 )
-async def test_an_answer_that_is_not_a_stream_of_tokens_says_so(
+async def test_an_answer_that_is_not_a_stream_of_tokens_is_reported_as_such(
     status: int, kind: str, body: bytes, error: type[Exception], says: str
 ) -> None:
     async with httpx.AsyncClient(base_url=URL, transport=answering(status, kind, body)) as client:
@@ -225,7 +225,7 @@ async def test_events_without_content_do_not_count_as_the_first_token(end: bytes
     assert (found.prompt_tokens, [tokens for _, tokens in found.marks]) == (7, [1, 2, 3])
 
 
-async def test_an_engine_that_is_unreachable_says_so() -> None:
+async def test_an_unreachable_engine_is_reported_as_such() -> None:
     says = "http://127.0.0.1:1 does not answer: All connection attempts failed"
     async with httpx.AsyncClient(base_url="http://127.0.0.1:1") as client:
         with pytest.raises(NotAnswered, match=re.escape(says)):

@@ -190,7 +190,7 @@ def _aim(call: Call, chosen: Chosen, target: bytes, forwarded: bytes, session: s
     adapter = chosen.target.adapter
     call.adapter = adapter.name if adapter is not None else ""
     pool = pools.get(chosen.target.pool)
-    if pool is None:  # removed meanwhile
+    if pool is None:  # removed in the meantime
         raise ErrorResponse(503, "no_instance_ready", f"there is no pool {chosen.target.pool}", retry_after_s=5)
     read, body = aliases.aimed(chosen, pool.model)
     read, body = _by_rules_of(pool, call, read, body)

@@ -374,7 +374,7 @@ async def test_an_engine_that_answers_only_probes_is_detected_by_counters_that_m
 
 @pytest.mark.parametrize("path", ["/v1/images/generations", "/v1/audio/speech"])
 @pytest.mark.parametrize("answers_probes", [True, False])
-async def test_an_image_or_sound_behind_a_gateway_may_take_as_long_as_a_first_byte(
+async def test_an_image_or_sound_behind_a_gateway_has_the_time_limit_of_a_first_byte(
     three: World, path: str, answers_probes: bool
 ) -> None:
     asking, work = Gateway(three).ask({"model": "llama", "prompt": "x", "input": "x"}, **{":path": path})

@@ -15,7 +15,7 @@ def learnt(*pairs: tuple[int, int]) -> int:
     return shortfall.tokens
 
 
-def test_an_eviction_that_several_consecutive_answers_show_is_expected_again() -> None:
+def test_an_eviction_shown_by_several_consecutive_answers_is_expected_again() -> None:
     short = [(160, 144), (320, 304), (48, 32), (16, 0)]
     assert len(short) == SURE
     assert (learnt(*short[1:]), learnt(*short), learnt(*short, (0, 0), (64, 64))) == (0, 16, 16)

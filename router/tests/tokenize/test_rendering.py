@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 Digests = dict[str, dict[str, str | None]]
 BY_VLLM: Digests = json.loads((HERE / "rendered_by_vllm.json").read_text())
 BY_SGLANG: Digests = json.loads((HERE / "rendered_by_sglang.json").read_text())
-# Requests that are left to the engines; the router forwards them as any other
+# Requests that are left to the engines; the router forwards them like any other
 LEFT_TO_VLLM = {"developer with tools", "m: result of an assistant"}
 THINKS = {name for name in SHAPES if name.startswith(("m: thinking", "m: thought"))}
 THINKS |= {"m: claude code", "m: highest effort", "m: two thoughts"}  # SGLang's reasoning parser decides

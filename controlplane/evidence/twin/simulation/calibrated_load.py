@@ -9,7 +9,7 @@ from fleet.engine.engine_model import LoadRange, RequestLoad, ServedRequest
 
 
 def outside_of(endpoints: Sequence[SimEndpoint], requests: Sequence[Simulated]) -> tuple[str, ...]:
-    """Describe which load is outside the known range of engines; empty if nothing significant is."""
+    """Describe the load outside the known range of engines; empty if no significant part is."""
     known = {one.id: one.model.calibrated for one in endpoints if one.model.calibrated is not None}
     served: defaultdict[str, list[ServedRequest]] = defaultdict(list)
     for one in requests if known else ():

@@ -49,7 +49,7 @@ def _tree(pid: int) -> set[int]:
 
 def _place(pids: set[int], cores: list[int]) -> None:
     for pid in pids:
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended in the meantime
             for task in os.listdir(f"/proc/{pid}/task"):
                 os.sched_setaffinity(int(task), cores)
 

@@ -102,7 +102,7 @@ def test_without_redis_the_version_is_stored_and_the_answer_says_so(redis_away, 
     assert selectors.live_version(policy).number == 2
 
 
-def test_without_routers_or_pools_the_answer_says_so(policy, live_redis):
+def test_the_answer_reports_missing_routers_or_pools(policy, live_redis):
     assert published(policy, heavy_new_tokens=9000).summary == "no pool uses this policy yet"
     Pool.objects.create(name="demo", model="m", kind="sim", policy="default")
     assert "no router is running" in published(policy, heavy_new_tokens=8000).summary

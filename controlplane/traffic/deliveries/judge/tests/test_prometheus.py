@@ -165,7 +165,7 @@ def server(settings: Any) -> Iterator[Prometheus]:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In these tests, looks may be far apart."""
+    """Allow these tests a long time between looks."""
     monkeypatch.setattr(step, "AWAY_S", 1e9)
 
 

@@ -35,7 +35,7 @@ POOL_GUARD = {"metric": "pool.ttft_p90_ms", "class": "warm", "above": 500, "for_
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In these tests, looks may be far apart."""
+    """Allow these tests a long time between looks."""
     monkeypatch.setattr(step, "AWAY_S", 1e9)
 
 
