@@ -77,7 +77,10 @@ function render() {
 // A line that the head once needed stays, as what stands below would else move up and down with each change of state.
 const LINES = [byId("counts"), byId("policies")];
 function keepLines() {
-  for (const node of LINES) if (node.offsetHeight > (Number.parseFloat(node.style.minHeight) || 0)) node.style.minHeight = `${node.offsetHeight}px`;
+  for (const node of LINES) {
+    const { height } = node.getBoundingClientRect(); // offsetHeight would round it
+    if (height > (Number.parseFloat(node.style.minHeight) || 0)) node.style.minHeight = `${height}px`;
+  }
 }
 addEventListener("resize", () => { for (const node of LINES) node.style.minHeight = ""; });
 
