@@ -59,7 +59,8 @@ _OF_ENGINES = re.compile(
 # Match from the first backslash only; otherwise a long run of backslashes would be tried at every position
 _ESCAPED, _ESCAPED_BLANK = re.compile(r"(?<!\\)\\+u([0-9a-fA-F]{4})"), re.compile(r"(?<!\\)\\+[bfnrt]")
 NEAR = 12  # characters around words of an engine that are compared to see whether it quotes the request
-MOST_WORDS = 32  # largest number of an engine's words to look for in the request, which may be large
+MOST_WORDS = 32  # largest number of an engine's words to look for in the request
+MOST_ASKED = 256 * 1024  # bytes; of longer requests, only the beginning and the end are searched for these words
 _FURTHER_DATA = re.compile(rb"\ndata:([^\n]*)")
 # SGLang's finish reason is an object
 _GIVEN_UP = re.compile(rb'"(?:finish_reason|type)": ?"(?:error|abort|cancelled|timeout)"')
@@ -416,6 +417,8 @@ def blames_engine(body: bytes, asked: bytes) -> bool:
     words = list(islice(_OF_ENGINES.finditer(text, NEAR), MOST_WORDS))
     if is_failure or not words:
         return is_failure
+    if len(asked) > MOST_ASKED:
+        asked = asked[: MOST_ASKED // 2] + b"\n" * NEAR + asked[-MOST_ASKED // 2 :]
     own = _unescaped(asked).replace(" ", "")
     return not all(_is_quoted(text, match.start(), match.end(), own) for match in words)
 

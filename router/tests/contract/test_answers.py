@@ -331,6 +331,14 @@ def test_only_the_first_of_many_words_are_searched_for_in_the_request():
         assert answers.blames_engine(json.dumps({"error": {"message": message, "code": 400}}).encode(), asked) is blames
 
 
+@pytest.mark.parametrize(("before", "after", "blames"), [(0, 2, False), (2, 0, False), (1, 1, True)])
+def test_of_a_long_request_only_the_beginning_and_the_end_are_searched_for_words(before, after, blames):
+    text = "x" * answers.MOST_ASKED
+    asked = json.dumps({"prompt": f"{text * before}why does a CUDA error occur?{text * after}"}).encode()
+    body = json.dumps({"error": {"message": "input: why does a CUDA error occur?", "code": 400}}).encode()
+    assert answers.blames_engine(body, asked) is blames
+
+
 def test_only_one_byte_order_mark_is_taken_off():
     assert answers.said(BOM_UTF8 + b'{"error": "it failed"}').error == "it failed"
     for marks in (2, 3_000):
