@@ -38,7 +38,7 @@ def test_an_arm_with_another_fleet_is_simulated_with_it_and_distinguished_from_t
     }
     assert results["arms"][1]["fleet"] == {"replicas": 4, "engine": {"kv_blocks": 900}}
     report = ci.get(f"/experiments/{number}/report.md").content.decode()
-    assert "## Fleets\n\n| differs | lpwl | big |" in report
+    assert "## Fleets\n\n| differs | Least prefill work left | big |" in report
     assert "## Policies" not in report
     assert len(experiment.record["fleets"]) == 2
 

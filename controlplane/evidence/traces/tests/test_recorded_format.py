@@ -109,7 +109,7 @@ def test_all_requests_have_blocks_of_one_size():
         ({"at": ...}, "line 2, at", "missing"),
         ({"session": "a\nb"}, "line 2, session", "printable"),
         ({"session": None}, "line 2, session", "printable"),
-        ({"input_tokens": "1"}, "line 2, input_tokens", "whole number from 0"),
+        ({"input_tokens": "one"}, "line 2, input_tokens", "whole number from 0"),
         ({"block_tokens": 0}, "line 2, block_tokens", "whole number from 1"),
         ({"blocks": "%%"}, "line 2, blocks", "base64 of 8 bytes"),
         ({"blocks": "AAAA"}, "line 2, blocks", "base64 of 8 bytes"),
