@@ -22,7 +22,7 @@ TEXTS = """
 API key; Action; Actor; Acts for; Address; Allowed; Approved; Arms; Asked for; At the engines; Before; Breaks first;
 By; Caveats; Cells; Changes; Class; Command; Compared; Created; Created by; Delivery; Desired state;
 Document of; Draft; Endpoint; Engine; Epoch; Event; Events; Falls back to; Family; Format; Formats; Formula; From;
-GPU; GPUs; Homes; Host; Image; In routing; Instance; KV events; Kind; Labels; Layout; Limits; Live for; Live now; Live
+GPU; GPUs; Homes; Host; Image; Instance; KV events; Kind; Labels; Layout; Limits; Live for; Live now; Live
 version; Measured; Mine; Model; Needs; New; Next; Node; Now and next, or outcome; Old; Outcome; Owner;
 Per; Pid; Pod; Pod on; Policies; Policy; Pool; Pool and model; Pools; Ports; Prefix; Previewed; Product; Proposed;
 Published; Reaches; Reason; Repeats; Replaced; Replicas; Resets; Restores; Result; Role; Router; Rule; Runs; SHA-256;

@@ -173,8 +173,7 @@ class PoolRow:
 
     @property
     def health_text(self) -> str:
-        unheard = f", {self.unheard} without a recent sample" if self.unheard else ""
-        return f"{self.ready} of {self.desired_count} ready{unheard}"
+        return f"{self.ready} of {self.desired_count} ready"
 
     @property
     def unheard(self) -> int:

@@ -59,7 +59,7 @@ def test_without_redis_the_page_says_why_there_are_no_figures(
     request.getfixturevalue("redis_away")
     said = text_of(viewer.get("/fleet/"))
     assert "p-0 unseen no sample: Redis does not answer" in said
-    assert "Health 2 of 2 ready, 2 without a recent sample" in said
+    assert "Health 2 of 2 ready 2 without a recent sample" in said
 
 
 def test_a_pool_reports_its_slo_and_whether_it_is_met(viewer: Client, fleet: World, live_redis: redis.Redis) -> None:
