@@ -311,7 +311,7 @@ def located(body: bytes, held: dict[str, Any]) -> bytes:
     if not held or b'"error"' in body or b'"abort"' in body or not body.endswith(b"}"):
         return body
     answer = json.loads(body)
-    (answer.get("choices", [{}])[0] if "finish_reason" in held else answer).update(held)  # a remark has no choices
+    ((answer.get("choices") or [{}])[0] if "finish_reason" in held else answer).update(held)  # a remark has none
     return _json(answer)
 
 
