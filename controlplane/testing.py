@@ -8,6 +8,7 @@ import shutil
 import ssl
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -141,6 +142,16 @@ def commits(item: pytest.Item) -> bool:
     mark = item.get_closest_marker("django_db")
     asked = {*getattr(item, "fixturenames", ())} & {"transactional_db", "live_server"}
     return bool(asked) or (mark is not None and bool(mark.kwargs.get("transaction")))
+
+
+@pytest.hookimpl(tryfirst=True)  # before fixtures, which start engines
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that would begin after WEIR_TESTS_UNTIL, in Unix seconds: a run with a time limit on a slow machine
+    counts what it leaves out. A second chance is never skipped, as what failed would pass.
+    """
+    until = os.environ.get("WEIR_TESTS_UNTIL")
+    if until and time.time() > float(until) and not item.config.getoption("--second-chance"):
+        pytest.skip("no time is left for it")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -20,7 +20,7 @@ READS = re.compile(
 PAGES = ["README.md", "CONTRIBUTING.md", "bench/README.md"]
 PAGES += sorted(str(path.relative_to(CODE)) for path in (CODE / "docs").rglob("*.md"))
 XDIST = {"PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"}
-INTERNAL = {"DJANGO_SETTINGS_MODULE", "WEIR_SECOND_CHANCES", *XDIST}  # not for operators
+INTERNAL = {"DJANGO_SETTINGS_MODULE", "WEIR_SECOND_CHANCES", "WEIR_TESTS_UNTIL", *XDIST}  # not for operators
 
 
 def read(path):

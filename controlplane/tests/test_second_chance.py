@@ -1,4 +1,5 @@
-"""A test that passes only at its second attempt is named and counted, and the first failure's message is kept."""
+"""A test that passes only at its second attempt is named and counted, and the first failure's message is kept; one for
+which no time is left is counted."""
 
 import os
 import subprocess
@@ -36,12 +37,12 @@ live_redis = static_files_are_listed_once = no_transaction_waits_for_redis = emp
 """
 
 
-def run(folder: Path, *words: str) -> str:
+def run(folder: Path, *words: str, **more: str) -> str:
     """Run the tests of `folder` with the relevant options of the Makefile, and without other plugins."""
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "controlplane.testing"]
     named = {"PYTHONPATH": CODE, "WEIR_SECOND_CHANCES": folder / "list", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": 1}
     alone = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
-    env = alone | {name: str(value) for name, value in named.items()}
+    env = alone | {name: str(value) for name, value in named.items()} | more
     done = subprocess.run(
         [*argv, "--rootdir", str(folder), *words, str(folder)],
         cwd=folder, env=env, capture_output=True, text=True, timeout=120,
@@ -64,6 +65,9 @@ def test_a_test_that_failed_at_first_is_named_with_its_second_outcome(tmp_path: 
     assert "second chances: 2" in again
     assert (tmp_path / "list").read_text().splitlines() == wanted
     assert all(line in again for line in wanted)
+    late = run(tmp_path, "-ra", WEIR_TESTS_UNTIL="1")
+    assert "SKIPPED [3]" in late
+    assert "no time is left for it" in late
 
 
 def test_the_make_targets_and_the_whole_run_count_them() -> None:
@@ -72,3 +76,4 @@ def test_the_make_targets_and_the_whole_run_count_them() -> None:
     assert "export WEIR_SECOND_CHANCES=" in whole
     assert 'cat "$second_chances"' in whole
     assert 'cat "$second_chances.failed"' in whole
+    assert "WEIR_TESTS_UNTIL=" in whole

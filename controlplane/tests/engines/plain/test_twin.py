@@ -24,7 +24,7 @@ REPEATS = 2
 COUNT = 24  # requests of a load
 LOADS = {"light": 0.6, "heavy": 0.3}  # mean seconds between two
 TRIES = 4  # for REPEATS repetitions that nobody disturbed
-OTHERS = 0.15  # of the engine's core: what other processes may take of it
+OTHERS = 0.15  # share of the engine's core that other processes may take
 # Error beyond the spread of the repetitions. On an otherwise idle machine it was 1 to 5 %, including the spread.
 WITHIN = 0.5
 METRICS = ("ttft_s", "tpot_s", "e2e_s")
