@@ -8,7 +8,6 @@ from typing import Any
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
-from msgspec import convert
 
 from fleet import jobs
 from fleet.kinds.engine_config import EngineConfig
@@ -18,7 +17,7 @@ from fleet.kinds.wire import KvWire
 from router.contract.net.engine_key import OPTION as ENGINE_KEY
 from router.contract.net.engine_tls import OPTION as TLS
 from router.contract.net.engine_tls import PLAIN, EngineTls, engine_tls
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 
 class DesiredState(models.TextChoices):
@@ -155,7 +154,7 @@ class PoolVersion(models.Model):
 
     @property
     def content(self) -> EngineConfig:
-        return convert(self.config, prepared(EngineConfig))
+        return read_value(self.config, EngineConfig)
 
 
 class InstanceSource(models.Model):
@@ -175,7 +174,7 @@ class InstanceSource(models.Model):
     @property
     def listed(self) -> dict[str, ListedEngine]:
         """Return the listed engines by key."""
-        return {one.key: one for one in convert(self.engines, prepared(list[ListedEngine]))}
+        return {one.key: one for one in read_value(self.engines, list[ListedEngine])}
 
 
 class Instance(models.Model):
@@ -239,7 +238,7 @@ class Instance(models.Model):
 
     @property
     def facts(self) -> KvWire:
-        return convert(self.wire, prepared(KvWire))
+        return read_value(self.wire, KvWire)
 
     @property
     def engine_key(self) -> str:
@@ -259,14 +258,14 @@ class Instance(models.Model):
 
     @property
     def listing(self) -> ListedEngine | None:
-        return convert(self.listed, prepared(ListedEngine)) if self.listed else None
+        return read_value(self.listed, ListedEngine) if self.listed else None
 
     @property
     def started_from(self) -> EngineConfig:
         """Return the configuration of the instance's latest start, or before the first start that of its pool."""
         if not self.config:
             return EngineConfig(self.pool.model, self.pool.kind, self.pool.engine)
-        return convert(self.config, prepared(EngineConfig))
+        return read_value(self.config, EngineConfig)
 
 
 Changes = dict[str, Any]  # columns of an instance's row and their new values

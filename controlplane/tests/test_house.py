@@ -19,6 +19,11 @@ OWN_WORDS = re.compile(
     r"|def test_(?:\w*_)?(?:is|are)_away(?:_\w*)?\("
     r"|\b(?:an?|the) [\w' -]+ of (?:its|their) own\b(?! \w|\")|\bsomething else (?:runs|starts|started)\b"
 )
+BARE_READING = re.compile(
+    r"\bmsgspec\.convert\b|^from msgspec import (?:.*|\([^)]*)\bconvert\b"
+    r"|\bjson\.decode\((?:[^()]|\([^()]*\))*\btype=|^[ \t].*\bjson\.Decoder\(",
+    re.MULTILINE,
+)
 MODULES_PER_FOLDER = 12
 LINES_PER_FUNCTION = 40
 WORDS_PER_CHANGE = 20
@@ -95,6 +100,12 @@ def words_of_our_own() -> int:
     return sum(len(OWN_WORDS.findall(path.read_text())) for path in every_module())
 
 
+def readings_that_threads_may_not_share() -> int:
+    """Count values that msgspec reads other than by reading.py, which prepares their types for several threads."""
+    modules = (path for path in MODULES if path.name != "reading.py" or path.parent.name != "values")
+    return sum(len(BARE_READING.findall(path.read_text())) for path in modules)
+
+
 def words_of_documents() -> int:
     pages = [*CODE.glob("*.md"), *(CODE / "docs").rglob("*.md"), *(CODE / "bench").rglob("*.md")]
     ours = (path for path in pages if not path.is_relative_to(CODE / "bench" / "out"))  # there, other routers'
@@ -115,6 +126,7 @@ def test_an_entry_of_the_changelog_has_at_most_20_words() -> None:
         (long_functions, 0),
         (docstrings_that_begin_within_a_clause, 0),
         (words_of_our_own, 0),
+        (readings_that_threads_may_not_share, 0),
         (words_of_documents, 79_000),
     ],
 )

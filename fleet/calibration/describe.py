@@ -4,12 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from msgspec import convert
-
 from fleet.calibration.fit import CalibrationPoint, tpot_s, ttft_s
 from fleet.counted import percent
 from fleet.engine.law import Law, law_from
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 API, TOKENIZING = "api_s", "api_s_per_token"  # constants that are not part of the law
 OLD = timedelta(days=7)
@@ -78,7 +76,7 @@ def fitted_loads(points: Iterable[object], constants: Mapping[str, float], chunk
     """Return the loads as measured and as fitted. `points` and `constants` as stored; `chunk_tokens`: the engine's
     max_num_batched_tokens."""
     law = law_from(constants)
-    return [_load(convert(values, prepared(CalibrationPoint)), law, constants[API], chunk_tokens) for values in points]
+    return [_load(read_value(values, CalibrationPoint), law, constants[API], chunk_tokens) for values in points]
 
 
 def _load(point: CalibrationPoint, law: Law, api_s: float, chunk_tokens: int) -> FittedLoad:

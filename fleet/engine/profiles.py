@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from fleet.engine.tables import Tables, catalogue
+from fleet.engine.tables import DECODER, Tables, catalogue
 
 Version = tuple[int, int]
 
@@ -309,7 +309,7 @@ def profile_by(tables: Tables, version: Version = VERSION) -> Profile:
 def read(text: str) -> Tables:
     """Parse a user's profile from JSON. Raise UnknownProfile."""
     try:
-        return msgspec.json.decode(text, type=Tables)
+        return DECODER.decode(text)
     except msgspec.DecodeError as error:
         raise UnknownProfile(f"is not a profile as weir profile --json prints it: {error}") from None
 

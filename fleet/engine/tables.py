@@ -8,7 +8,7 @@ import math
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -73,6 +73,7 @@ class Tables(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
         return ", ".join(parts)
 
 
+DECODER: Final = msgspec.json.Decoder(Tables)  # made at import, as threads may read at once
 Key = tuple[str, str, int, int, int]  # GPU, name, tp, dp, ep
 
 
@@ -84,5 +85,4 @@ def key_of(tables: Tables) -> Key:
 def catalogue() -> dict[Key, Tables]:
     """Return the profiles that ship with Weir, one per line, made by `python -m bench.catalogue`."""
     lines = Path(__file__).with_name("catalogue.jsonl").read_bytes().splitlines()
-    read = msgspec.json.Decoder(Tables).decode
-    return {key_of(one): one for one in map(read, lines)}
+    return {key_of(one): one for one in map(DECODER.decode, lines)}

@@ -9,7 +9,7 @@ import msgspec
 
 from fleet.engine.profiles import MODELS, ModelProfile
 from fleet.systems.dwdp.known_models import experts_of
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_json
 
 _BYTES = {"float32": 4, "float": 4}  # 2 for all others, including `auto` for a float32 model
 _QUANTIZED = re.compile(r"fp8|fp4|int[48]|awq|gptq|w[48]a|[48]bit|gguf|exl[23]|nf4|hqq|bnb", re.IGNORECASE)
@@ -99,7 +99,7 @@ def of_model(folder: str, dtype: str, arguments: Sequence[str]) -> int | None:
 
 def _config(folder: str) -> ModelConfig | None:
     try:
-        found = msgspec.json.decode(Path(folder, "config.json").read_bytes(), type=prepared(ModelConfig))
+        found = read_json(Path(folder, "config.json").read_bytes(), ModelConfig)
     except (OSError, ValueError):
         return None
     return found.text_config or found

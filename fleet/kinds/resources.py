@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from msgspec import Struct, convert
+from msgspec import Struct
 
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 
 class NodeGpu(Struct, frozen=True):
@@ -53,4 +53,4 @@ _NOT_REPORTED = {"cpus": None, "memory_bytes": None, "disks": (), "gpus": None}
 
 
 def decode_inventory(stored: dict[str, Any]) -> Inventory:
-    return convert(_NOT_REPORTED | stored, prepared(Inventory))
+    return read_value(_NOT_REPORTED | stored, Inventory)

@@ -29,7 +29,7 @@ from urllib3.exceptions import HTTPError, MaxRetryError
 from fleet.kubernetes.objects import ApiRefusal, Event, ObjectList, Pod, Resource, Version
 from fleet.kubernetes.overlay import Json
 from fleet.node.launcher import LaunchFailed
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_json
 
 Answer = TypeVar("Answer")
 CONNECT_S = 3.0
@@ -100,11 +100,11 @@ class KubernetesApi:
         try:
             _check(response)
             for line in _lines(response):
-                event = msgspec.json.decode(line, type=prepared(Event))
+                event = read_json(line, Event)
                 if event.type == "ERROR":
-                    refused = msgspec.json.decode(event.object, type=prepared(ApiRefusal))
+                    refused = read_json(event.object, ApiRefusal)
                     raise _error(refused.code, refused.message)
-                yield event.type, msgspec.json.decode(event.object, type=prepared(Pod))
+                yield event.type, read_json(event.object, Pod)
         except (HTTPError, ValueError) as error:  # the connection broke, perhaps in the middle of an event
             raise NotReached(f"the watch of {self.server} broke off: {error}") from None
         finally:
@@ -175,7 +175,7 @@ class KubernetesApi:
         body: Json | None = None,
     ) -> Answer:
         try:
-            return msgspec.json.decode(self._ask(method, path, query, body), type=prepared(kind))
+            return read_json(self._ask(method, path, query, body), kind)
         except msgspec.DecodeError as error:
             raise KubernetesError(
                 f"{self.server}{path} did not answer with the expected JSON object: {error}"
@@ -238,7 +238,7 @@ def _check(response: urllib3.BaseHTTPResponse) -> None:
     if response.status < 300:
         return
     try:
-        message = msgspec.json.decode(response.data, type=prepared(ApiRefusal)).message
+        message = read_json(response.data, ApiRefusal).message
     except msgspec.DecodeError:
         message = response.data.decode(errors="replace")[:300]
     raise _error(response.status, message)

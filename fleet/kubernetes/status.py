@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import json
-
 from fleet.kinds.wire import KvWire
 from fleet.kubernetes.manifests import POD_IP
 from fleet.kubernetes.objects import ContainerReason, Pod
 from fleet.node.launcher import ProcessStatus
 from fleet.plan import failure
+from router.contract.values.reading import read_json
 
 PATIENCE_S = 60.0  # time for which an image pull or container creation may keep failing
 LOST_S = 30.0  # time past its deadline after which its machine counts as lost
@@ -41,7 +40,7 @@ def located(pod: Pod) -> tuple[str, KvWire] | None:
         return None
     address = f"[{address}]" if ":" in address else address
     wire = pod.annotation("weir/wire").replace(POD_IP, address)
-    return pod.annotation("weir/url").replace(POD_IP, address), json.decode(wire or "{}", type=KvWire)
+    return pod.annotation("weir/url").replace(POD_IP, address), read_json(wire or "{}", KvWire)
 
 
 def process_status(pod: Pod, at: float, waited_s: float) -> ProcessStatus:

@@ -28,6 +28,7 @@ from fleet.simengine.ranks import Ranks
 from fleet.simengine.service import Connect, Service
 from router.contract.connectors import CONNECTORS
 from router.contract.net import engine_key
+from router.contract.values.reading import read_json
 
 # Registers the engine in etcd like a Neuron worker: a key under a lease, /workers/<role>/<host>/<port>. The lease is
 # renewed while the engine lives; it is revoked when the engine stops, and expires if the engine is killed.
@@ -102,7 +103,7 @@ class _Worker:
     async def _post(self, path: str, **body: object) -> _Answer:
         answer = await self._client.post(path, json=body)
         answer.raise_for_status()
-        return msgspec.json.decode(answer.content, type=_Answer, strict=False)
+        return read_json(answer.content, _Answer, strict=False)
 
 
 def _coded(text: str) -> str:

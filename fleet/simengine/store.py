@@ -16,6 +16,7 @@ from fleet.engine.tiers.cache import TierCache
 from fleet.simengine.http.app import ClientDisconnected, Message, Receive, Send, read_body, respond
 from fleet.simengine.http.server import EngineCannotStart, listen, serve
 from fleet.simengine.kv.wire import Get, Got, PeerError, Put
+from router.contract.values.reading import read_json
 
 PAGE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 JSON = (b"content-type", b"application/json")
@@ -48,14 +49,14 @@ class Store:
         await respond(send, 200, answer, JSON)
 
     def _put(self, raw: bytes) -> bytes:
-        asked = msgspec.json.decode(raw, type=Put)
+        asked = read_json(raw, Put)
         self._blocks.put(asked.hashes, asked.block_bytes)
         self._blocks.evict()
         return b"null"
 
     async def _get(self, raw: bytes) -> bytes:
         """Respond when a transfer of the held blocks would be done."""
-        asked = msgspec.json.decode(raw, type=Get)
+        asked = read_json(raw, Get)
         blocks = self._blocks.held(asked.hashes)
         size, seconds = blocks * asked.block_bytes, 0.0
         if size:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec import Struct, convert
+from msgspec import Struct
 
 from fleet.kinds import KINDS
 from fleet.kinds.engine_config import EngineConfig
@@ -21,8 +21,8 @@ from fleet.spec.sections import MAX_REPLICAS, Placement, autoscale_of, placement
 from fleet.systems.prices import Prices
 from router.contract.pools import EPHEMERAL_PREFIX, is_ephemeral
 from router.contract.values.fields import REQUIRED, Field, read
-from router.contract.values.prepared import prepared
 from router.contract.values.problem import InvalidInput, Problem
+from router.contract.values.reading import read_value
 
 SERVE, OBSERVE = "serve", "observe"
 API_VERSION = "weir/v1"
@@ -136,7 +136,7 @@ def parse_fleet(document: object) -> FleetSpec:
     problems += check(Prices, problems.mapping("spec.prices", body.get("prices", {})), "spec.prices")
     if problems:
         raise InvalidFleet(problems)
-    valid = convert(document, prepared(_Document))
+    valid = read_value(document, _Document)
     pools = tuple(_pool_spec(pool) for pool in valid.spec.pools)
     return FleetSpec(valid.metadata.name, pools, valid.spec.prices)
 
@@ -255,7 +255,7 @@ _SECTIONS: dict[str, Check] = {"engine": _check_engine, **CHECKS}
 
 def _pool_spec(pool: Mapping[str, object]) -> PoolSpec:
     node = "" if "placement" in pool else "local"
-    return convert({"node": node, "replicas": _default_replicas(pool), **pool}, prepared(PoolSpec))
+    return read_value({"node": node, "replicas": _default_replicas(pool), **pool}, PoolSpec)
 
 
 def _default_replicas(pool: Mapping[str, Any]) -> int:

@@ -9,10 +9,10 @@ from itertools import groupby
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct, convert
+from msgspec import Struct
 
 from fleet.kinds.options.option import build, mapping_option, option
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 MAX_REPLICAS = 1_024  # replicas of one pool
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -193,16 +193,16 @@ def autoscale_of(given: Mapping[str, object]) -> Autoscale:
 
 def placement_of(given: Mapping[str, object], node: str = "") -> Placement:
     """Return the placement. `node` is the only node of a pool without a placement."""
-    return Placement(nodes=(node,)) if node else convert(given, prepared(Placement))
+    return Placement(nodes=(node,)) if node else read_value(given, Placement)
 
 
 def slo_of(slo: Mapping[str, object], autoscale: Mapping[str, object]) -> dict[str, float]:
     """Return the TTFT p90 by class in ms; the autoscaler's target also counts as an SLO."""
-    return {**autoscale_of(autoscale).slo_ttft_p90_ms, **convert(slo, prepared(_Slo)).ttft_p90_ms}
+    return {**autoscale_of(autoscale).slo_ttft_p90_ms, **read_value(slo, _Slo).ttft_p90_ms}
 
 
 def schedule_of(given: Mapping[str, object]) -> Schedule:
-    read = convert(given, prepared(_Schedule))
+    read = read_value(given, _Schedule)
     windows = (ScheduleWindow(one.days, _minutes(one.begins), _minutes(one.ends), one.replicas) for one in read.windows)
     return Schedule(read.timezone, tuple(windows))
 
@@ -216,7 +216,7 @@ class Access(Struct, frozen=True):
 
 
 def access_of(given: Mapping[str, object]) -> Access:
-    return convert(given, prepared(Access))
+    return read_value(given, Access)
 
 
 class _Slo(Struct, frozen=True):

@@ -13,6 +13,7 @@ import orjson
 
 from router.contract.connectors import NIXL
 from router.contract.values.json_value import Json, JsonObject
+from router.contract.values.reading import read_json
 from router.policy.types import Rates
 from router.pool.endpoint import Endpoint
 from router.pool.load import lent as lent_blocks
@@ -84,7 +85,7 @@ def learn(call: Call, located: Located) -> None:
 def _read(raw: bytes, kind: type[Read]) -> Read | None:
     """Read what an engine reports about its KV; None for anything else."""
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return read_json(raw, kind)
     except msgspec.DecodeError:
         return None
 

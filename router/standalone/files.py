@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import urlsplit
 
-from msgspec import ValidationError, convert
+from msgspec import ValidationError
 from msgspec.structs import replace
 
 from router.contract import models
@@ -19,6 +19,7 @@ from router.contract.net.engine_tls import EngineTls
 from router.contract.redis.published import MOST_RANKS, DataParallel, KvFacts, PublishedInstance
 from router.contract.values.json_value import JsonObject
 from router.contract.values.problem import InvalidInput, Problem
+from router.contract.values.reading import read_value
 from router.contract.values.secret_text import HIDDEN
 from router.policy.schema import document
 from router.policy.types import Role
@@ -180,7 +181,7 @@ def _place(where: str, url: str) -> str:
 
 def _kv(where: str, given: dict[str, str]) -> KvFacts:
     try:
-        return convert(given, KvFacts, strict=False)
+        return read_value(given, KvFacts, strict=False)
     except ValidationError as error:
         name = str(error).rpartition("$.")[2].rstrip("`")
         why = ("not a number", "the bytes of one token") if name == "bytes_per_token" else ("not a bool", "true, false")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 
-import msgspec
 from django.db.models import Count, Min, Q
 from prometheus_client.core import CounterMetricFamily, Metric
 
@@ -15,7 +14,7 @@ from controlplane.traffic.deliveries.models import Delivery, Look
 from controlplane.traffic.deliveries.plan.types import COMPARISONS, COUNTS
 from controlplane.traffic.deliveries.states import CLOSED
 from controlplane.traffic.policies.models import Policy
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 GUARD = ("policy", "pool", "metric", "class")
 COMPARED = (*COMPARISONS, *COUNTS)  # the other metrics concern one arm, or the sizes of both
@@ -52,7 +51,7 @@ def _of_looks(rows: list[tuple[Delivery, Look | None]], now: float) -> Iterator[
     text = "Time since the judge last looked at a running delivery"
     yield gauge("weir_delivery_look_age_seconds", text, ("policy",), ages)
     took = [
-        ((row.policy.name,), msgspec.convert(look.facts, prepared(LookFacts)).ms / 1000)
+        ((row.policy.name,), read_value(look.facts, LookFacts).ms / 1000)
         for row, look in watched
         if look and look.facts
     ]

@@ -13,7 +13,7 @@ from django.utils import timezone
 from controlplane.evidence.experiments.record import Expectation, RunFacts
 from fleet.jobs import QUEUED, STATUSES, Job
 from router.contract.pools import of_run
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 
 class FleetChanges(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,7 +44,7 @@ class Arm(msgspec.Struct, frozen=True):
         """Read an arm from the row of an experiment. Before policy schema 2, the strategy was stored as `route`."""
         made = {"strategy" if key == "route" else key: value for key, value in arm.items()}
         overrides = {re.sub(r"^route\.", "strategy.", path): value for path, value in arm["overrides"].items()}
-        return msgspec.convert({**made, "overrides": overrides}, prepared(cls))
+        return read_value({**made, "overrides": overrides}, cls)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the arm in the form in which it is stored and sent."""
@@ -129,7 +129,7 @@ class Experiment(Job):
 
     @property
     def expectations(self) -> list[Expectation]:
-        return msgspec.convert(self.expect, prepared(list[Expectation]))
+        return read_value(self.expect, list[Expectation])
 
     @property
     def settled_arms(self) -> list[Arm]:
@@ -167,7 +167,7 @@ class Run(models.Model):
 
     @property
     def measured(self) -> RunFacts:
-        return msgspec.convert(self.facts, prepared(RunFacts))
+        return read_value(self.facts, RunFacts)
 
     @property
     def pool_name(self) -> str:

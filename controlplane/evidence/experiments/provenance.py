@@ -29,7 +29,7 @@ from fleet.models import Instance, Node, Pool
 from fleet.spec.masking import shown
 from router.contract.installation import VERSION
 from router.contract.values.json_value import JsonObject
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 SCHEMA = 1
 
@@ -75,7 +75,7 @@ def stored(value: msgspec.Struct) -> JsonObject:
 def record_of(experiment: Experiment) -> ExperimentRecord | None:
     """Return the record; None for an experiment from before records existed."""
     # Not strict, because infinity is stored as text.
-    return msgspec.convert(experiment.record, prepared(ExperimentRecord), strict=False) if experiment.record else None
+    return read_value(experiment.record, ExperimentRecord, strict=False) if experiment.record else None
 
 
 def fleet_of(experiment: Experiment, arm: str) -> RecordedFleet | None:

@@ -22,7 +22,7 @@ from fleet.kinds import KINDS
 from fleet.kinds.kind import hardware_of
 from fleet.kinds.options.option import build
 from fleet.spec.fleet_spec import PoolSpec, config_hash
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_json
 
 CONSTANTS = {API, *(one.name for one in fields(Law) if one.default is MISSING)}
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -112,7 +112,7 @@ def engines_alike(
 
 def _read(text: str) -> FiledCalibration:
     try:
-        row = msgspec.json.decode(text, type=prepared(_CalibrationAnswer)).measured
+        row = read_json(text, _CalibrationAnswer).measured
     except msgspec.DecodeError as error:
         raise NotPlayable(
             f"--calibration: {error} (the answer of GET /api/v1/instances/NAME/calibration, as JSON)"

@@ -27,8 +27,8 @@ from controlplane.traffic.policies.models import Policy
 from fleet import jobs, selectors
 from fleet.models import Pool
 from fleet.subprocess import SubprocessFailed
-from router.contract.values.prepared import prepared
 from router.contract.values.problem import InvalidInput
+from router.contract.values.reading import read_value
 
 EXPECTED = (library.TraceError, BadTrace, SubprocessFailed, PolicyError, InvalidInput, NotModelled, redis.RedisError)
 SHOWN = "live_version", "pool", "status", "done", "total", "cause", "actor", "created_at", "started_at", "ended_at"
@@ -205,6 +205,6 @@ class TrafficFacts(msgspec.Struct, frozen=True):
 
 
 def trace_of(job: TwinJob, now: datetime) -> PlayedTrace:
-    facts = msgspec.convert(job.trace, prepared(TrafficFacts))
+    facts = read_value(job.trace, TrafficFacts)
     age_s = None if facts.last_at is None else round(max(0.0, now.timestamp() - facts.last_at), 1)
     return {"name": job.trace_name, **msgspec.structs.asdict(facts), "age_s": age_s}  # type: ignore[typeddict-item]

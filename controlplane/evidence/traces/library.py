@@ -18,7 +18,6 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import redis
 import structlog
 from django.conf import settings
@@ -33,7 +32,7 @@ from controlplane.evidence.traces.models import Trace
 from controlplane.evidence.traces.summary import read, summarise
 from controlplane.evidence.traces.types import BadTrace, LoadedTrace, TraceSummary
 from controlplane.people.audit.services import Actor, record
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 log = structlog.get_logger(__name__)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -293,4 +292,4 @@ def _row_entry(row: Trace) -> TraceEntry:
 
 
 def _summary(row: Trace) -> TraceSummary | None:
-    return msgspec.convert(row.summary, prepared(TraceSummary)) if row.summary else None
+    return read_value(row.summary, TraceSummary) if row.summary else None

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from msgspec import convert
-
 from controlplane.evidence.twin.simulation.types import TwinFleet
 from fleet.calibration.describe import API, TOKENIZING
 from fleet.counted import percent
@@ -14,7 +12,7 @@ from fleet.engine.law import law_from
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
 from fleet.engine.scheduler import VLLM, Limits
 from fleet.kinds.kind import Kind, Launch
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 
 class FinishedCalibration(Protocol):
@@ -71,7 +69,7 @@ def model_of(row: FinishedCalibration, kind: Kind, spec: Any, launch: Launch) ->
         pair=wire.kv.pair,
         tiers=kv.below(),
         transfers=kv.transfers(wire.connector),
-        calibrated=convert(row.load_range, prepared(LoadRange)) if row.load_range else None,
+        calibrated=read_value(row.load_range, LoadRange) if row.load_range else None,
     )
 
 

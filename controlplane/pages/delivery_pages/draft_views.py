@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
-import msgspec
 from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -36,8 +35,8 @@ from controlplane.traffic.policies.models import Direct, Draft, Policy
 from controlplane.traffic.policies.selectors import policy as find
 from controlplane.traffic.policies.selectors import scope_of
 from controlplane.traffic.policies.views import refusal_of
-from router.contract.values.prepared import prepared
 from router.contract.values.problem import InvalidInput, Problem
+from router.contract.values.reading import read_value
 
 CHOSEN = ("pools", "ttft.classes", "tpot.classes", "slow.classes")  # fields with several values
 JSON_MAX = 20_000  # characters
@@ -87,7 +86,7 @@ class _Previewed(Struct):
 
 def class_shares(result: object) -> dict[str, float]:
     """Return the class shares of the previewed requests; empty without a preview."""
-    changed = msgspec.convert(result, prepared(_Previewed)).changed
+    changed = read_value(result, _Previewed).changed
     if changed is None or not changed.of:
         return {}
     return {name: counted.of / changed.of for name, counted in changed.classes.items()}

@@ -9,7 +9,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
-from msgspec import convert
 
 from controlplane.common.as_seen import posted
 from controlplane.pages.delivery_pages import plan_form
@@ -23,8 +22,8 @@ from controlplane.traffic.deliveries.timing import freezing
 from controlplane.traffic.deliveries.timing.durations import parse as seconds_of
 from controlplane.traffic.policies.selectors import policy as find
 from controlplane.traffic.policies.selectors import published_names
-from router.contract.values.prepared import prepared
 from router.contract.values.problem import InvalidInput, by_path
+from router.contract.values.reading import read_value
 
 NEXT = 3  # occurrences in the list
 RULE_FIELDS: dict[str, Callable[[str], object]] = {
@@ -115,7 +114,7 @@ def freezes(request: HttpRequest) -> HttpResponse:
     typed = {field.name: request.POST.get(field.name, "")[:500].strip() for field in FIELDS}
     names = [name.strip() for name in typed["policies"].split(",") if name.strip()]
     try:
-        made = freezing.add_freeze(convert({**typed, "policies": names}, prepared(times.FreezeRule)), actor_of(request))
+        made = freezing.add_freeze(read_value({**typed, "policies": names}, times.FreezeRule), actor_of(request))
     except InvalidInput as error:
         return _page(request, typed, {path.partition("[")[0]: text for path, text in by_path(error.problems).items()})
     messages.success(request, f"The freeze {made.name} is added.")

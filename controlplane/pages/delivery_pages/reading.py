@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
-from msgspec import convert
 
 from controlplane.common.figures import seconds
 from controlplane.pages.delivery_pages.display import evidence, over_time, sentences, steps
@@ -28,7 +27,7 @@ from controlplane.traffic.deliveries.states import OPEN, State
 from controlplane.traffic.deliveries.timing import freezes
 from controlplane.traffic.policies.views import ShownChange, changes
 from router.contract.values.json_value import JsonObject
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 from router.policy.schema.parameters import belongs_to_pool
 
 TIMELINE = 100  # entries on the page
@@ -273,8 +272,6 @@ def timeline(delivery: Delivery) -> list[TimelineEntry]:
     plan = stored_plan.read(delivery.plan)
     entries = AuditEntry.objects.filter(subject=delivery.subject, action__startswith="delivery.").order_by("-pk")
     return [
-        entry(
-            each.at, each.action, each.actor_name, each.reason, convert(each.after or {}, prepared(StepReached)), plan
-        )
+        entry(each.at, each.action, each.actor_name, each.reason, read_value(each.after or {}, StepReached), plan)
         for each in entries[:TIMELINE]
     ]

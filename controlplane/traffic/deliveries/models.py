@@ -1,6 +1,5 @@
 """Deliveries of candidates, their approvals and looks, and freezes."""
 
-import msgspec
 from django.db import models
 from django.utils import timezone
 
@@ -8,7 +7,7 @@ from controlplane.traffic.deliveries.judge.findings import GuardFinding
 from controlplane.traffic.deliveries.states import OPEN, Hold, State
 from controlplane.traffic.deliveries.timing.freezes import FreezeRule
 from controlplane.traffic.policies.models import Policy, PolicyVersion
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 
 class Delivery(models.Model):
@@ -85,7 +84,7 @@ class Delivery(models.Model):
 
     @property
     def why_held(self) -> tuple[Hold, ...]:
-        return msgspec.convert(self.holds, prepared(tuple[Hold, ...]))
+        return read_value(self.holds, tuple[Hold, ...])
 
     @property
     def subject(self) -> str:
@@ -142,7 +141,7 @@ class Look(models.Model):
 
     @property
     def found(self) -> tuple[GuardFinding, ...]:
-        return msgspec.convert(self.findings, prepared(tuple[GuardFinding, ...]))
+        return read_value(self.findings, tuple[GuardFinding, ...])
 
 
 class Behaviour(models.TextChoices):
@@ -176,4 +175,4 @@ class Freeze(models.Model):
 
     @property
     def rule(self) -> FreezeRule:
-        return msgspec.convert(self, prepared(FreezeRule), from_attributes=True)
+        return read_value(self, FreezeRule, from_attributes=True)

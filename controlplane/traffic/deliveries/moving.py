@@ -32,7 +32,7 @@ from controlplane.traffic.policies.models import Draft
 from controlplane.traffic.policies.selectors import pools_of
 from fleet.counted import percent
 from router.contract.values.json_value import JsonObject
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 from router.policy.schema import document as documents
 
 log = structlog.get_logger(__name__)
@@ -63,7 +63,7 @@ def clock_s(delivery: Delivery, now: datetime) -> float:
 
 
 def position_of(delivery: Delivery, now: datetime) -> Position:
-    return replace(msgspec.convert(delivery, prepared(Position), from_attributes=True), clock_s=clock_s(delivery, now))
+    return replace(read_value(delivery, Position, from_attributes=True), clock_s=clock_s(delivery, now))
 
 
 def move_and_tell(

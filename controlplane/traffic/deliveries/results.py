@@ -12,7 +12,7 @@ from controlplane.traffic.deliveries.judge.findings import GuardFinding, rounded
 from controlplane.traffic.deliveries.judge.verdicts import margin
 from controlplane.traffic.deliveries.plan.types import ComparisonGuard, Plan
 from controlplane.traffic.deliveries.states import Trigger
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 SLIGHT: Final = "worse, within the limit"
 UNSURE: Final = "worse, not surely beyond the limit"
@@ -65,7 +65,7 @@ def read(stored: object, plan: Plan) -> tuple[DeliveryStepResult, ...]:
     }
     return tuple(
         replace(each, shown=tuple(_worded(row, limits.get((row.metric, row.request_class))) for row in each.shown))
-        for each in msgspec.convert(stored, prepared(tuple[DeliveryStepResult, ...]))
+        for each in read_value(stored, tuple[DeliveryStepResult, ...])
     )
 
 

@@ -4,12 +4,11 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
-from msgspec import convert
 
 from controlplane.people.accounts.models import Revocable
 from router.contract.redis.api_keys import MARK
 from router.contract.redis.budgets import PublishedBudget
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 ALL_POOLS = "*"
 
@@ -101,7 +100,7 @@ class Budget(models.Model):
 
 def published(row: Budget) -> PublishedBudget:
     terms = {"id": str(row.pk), "unit": row.unit, "per": row.per, "limit": row.limit, "refuse": row.refuse}
-    return convert(terms | {"zone": settings.BUDGET_TIME_ZONE}, prepared(PublishedBudget))
+    return read_value(terms | {"zone": settings.BUDGET_TIME_ZONE}, PublishedBudget)
 
 
 class KeyedPool(models.Model):

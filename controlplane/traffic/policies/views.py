@@ -24,8 +24,8 @@ from controlplane.traffic.policies.publication import acknowledgement
 from controlplane.traffic.policies.selectors import scope_of
 from fleet.counted import counted
 from router.contract.values.json_value import JsonObject
-from router.contract.values.prepared import prepared
 from router.contract.values.problem import InvalidInput
+from router.contract.values.reading import read_value
 from router.policy.schema.diff import ParameterChange, diff
 from router.policy.schema.parameters import PARAMETERS, STRATEGY_NAME
 from router.policy.strategies import STRATEGIES
@@ -210,7 +210,7 @@ def _just_published(request: HttpRequest, version: PolicyVersion) -> JustPublish
     if held is None or held["version"] != version.pk:
         return None
     del request.session["published"]
-    return msgspec.convert(held, prepared(JustPublished))
+    return read_value(held, JustPublished)
 
 
 @require_GET

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 from django.db import transaction
 from django.db.models import F, Max, Sum
-from msgspec import convert, to_builtins
+from msgspec import to_builtins
 
 from controlplane.traffic.use.models import COUNTS, Use, UseReport
 from router.contract.redis.use import HOUR_S, UseHour, UseRow
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 DAY_S = 86_400
 HOURS_KEPT = timedelta(days=35)  # age at which hours become days
@@ -42,7 +42,7 @@ def take(life: str, value: UseHour) -> None:
     same = UseReport.objects.filter(pk=before.pk, written=before.written)
     if before.written >= value.written or not same.update(**report):
         return
-    known = _counted(convert(before.rows, prepared(list[UseRow])))
+    known = _counted(read_value(before.rows, list[UseRow]))
     names = {_entry(row): row.name[:100] for row in value.rows}
     for entry, counts in _counted(value.rows).items():
         more = [now - then for now, then in zip(counts, known.get(entry, [0] * len(COUNTS)), strict=True)]

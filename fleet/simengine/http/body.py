@@ -8,6 +8,7 @@ import orjson
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.kv.connector import TransferParams
 from router.contract.sim_media import as_message, is_media, stand_in
+from router.contract.values.reading import read_value
 
 Body = dict[str, Any]
 LONGEST_SALT = 128  # characters
@@ -58,7 +59,7 @@ def transfer_params(body: Body, name: str) -> TransferParams:
     """Read the parameters inside `name`, and SGLang's next to it."""
     room = {field: body[field] for field in _ROOM if field in body}
     try:
-        return msgspec.convert(mapping(body, name) | room, TransferParams)
+        return read_value(mapping(body, name) | room, TransferParams)
     except msgspec.ValidationError as error:
         raise ApiError(400, f"{name}: {error}.", param=name) from None
 

@@ -24,6 +24,7 @@ from fleet.simengine import generation
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.kv.connector import TransferParams, TransferRequest, TransferSource
 from fleet.simengine.kv.peers import PeerConnector
+from router.contract.values.reading import read_json, read_value
 
 # Format of Neuron's proxy: cmpl-<uid>_<address of the other engine>, or cmpl-<uid> in a fixed pair. The engine prefixes
 # each id with its own; the id of a request that it computes alone is only this prefix.
@@ -156,7 +157,7 @@ def _trtllm_id(params: TransferParams, request_id: str) -> int:
 def _trtllm_source(params: TransferParams) -> TransferSource:
     try:
         raw = base64.b64decode(params.encoded_opaque_state or "", validate=True)
-        state, key = msgspec.json.decode(raw, type=OpaqueState), msgspec.convert(params.ctx_request_id, int)
+        state, key = read_json(raw, OpaqueState), read_value(params.ctx_request_id, int)
     except (binascii.Error, msgspec.DecodeError):
         message = "disaggregated_params: ctx_request_id and encoded_opaque_state of a context answer are required."
         raise ApiError(400, message, param="disaggregated_params") from None

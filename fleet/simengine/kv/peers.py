@@ -23,6 +23,7 @@ from fleet.simengine.kv.connector import (
     TransferSource,
 )
 from fleet.simengine.kv.wire import OTHER_ENGINE, BlockPull, BlocksMoved, Lookup, PeerError
+from router.contract.values.reading import read_json
 
 PULL_PATH = "/kv/pull"
 LOOKUP_PATH = "/kv/lookup"
@@ -108,7 +109,7 @@ class PeerConnector:
 
     async def _serve(self, raw: bytes) -> tuple[int, bytes]:
         """Transfer blocks; respond when the transfer is done, then free them."""
-        asked = msgspec.json.decode(raw, type=BlockPull)
+        asked = read_json(raw, BlockPull)
         if asked.engine_id not in (None, self.engine_id):
             return _failed(OTHER_ENGINE, f"this is engine {self.engine_id}, not {asked.engine_id}: it was restarted")
         held = await self._computed(asked)
@@ -124,7 +125,7 @@ class PeerConnector:
 
     async def _look(self, raw: bytes) -> tuple[int, bytes]:
         """Respond when the prompt is computed; Neuron's engine is polled instead (`lookup_all`)."""
-        asked = msgspec.json.decode(raw, type=Lookup)
+        asked = read_json(raw, Lookup)
         if await self._computed(asked) is None:
             return _failed(404, f"no prompt was computed for {asked.key}")
         return 200, b"null"
@@ -223,7 +224,7 @@ async def ask(client: httpx.AsyncClient, url: str, asked: msgspec.Struct, kind: 
     try:
         answer = await client.post(url, content=msgspec.json.encode(asked))
         if answer.status_code != 200:
-            raise TransferFailed(f"{url}: {msgspec.json.decode(answer.content, type=PeerError).error}")
-        return msgspec.json.decode(answer.content, type=kind)
+            raise TransferFailed(f"{url}: {read_json(answer.content, PeerError).error}")
+        return read_json(answer.content, kind)
     except (httpx.HTTPError, httpx.InvalidURL, msgspec.DecodeError) as error:
         raise TransferFailed(f"{url}: {error or type(error).__name__}") from None

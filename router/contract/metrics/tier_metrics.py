@@ -4,11 +4,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from msgspec import convert
-
 from router.contract.metrics.metrics_page import MetricsPage
 from router.contract.redis.sample import TierSample
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 MOST_TIERS = 8
 _TIER = re.compile(rb'[{,]tier="(?:\d+:)?([\w./-]{1,32})"')
@@ -174,7 +172,7 @@ def parse_tiers(page: MetricsPage, ways: tuple[TierNames, ...]) -> dict[str, Tie
             for tier, fields in _read(page, way).items():
                 known = found.setdefault(tier, {})
                 known.update((name, value) for name, value in fields.items() if name not in known)
-    return {tier: convert(fields, prepared(TierSample)) for tier, fields in found.items() if any(fields.values())}
+    return {tier: read_value(fields, TierSample) for tier, fields in found.items() if any(fields.values())}
 
 
 def _read(page: MetricsPage, way: TierNames) -> dict[str, dict[str, float]]:

@@ -4,13 +4,12 @@ field with a new name or meaning needs a new version, and readers that convert v
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import Annotated, ClassVar, Self, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
 
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import decoder
 
 LARGEST_ORDER = 2**53  # largest integer in Redis scripts
 
@@ -51,7 +50,7 @@ encode: Callable[[RedisValue], bytes] = msgspec.json.encode
 def read(kind: type[Value], raw: bytes | str) -> Value:
     """Decode a value. Raise Unreadable."""
     try:
-        return cast(Value, _decoder(kind).decode(raw))
+        return cast(Value, decoder(kind).decode(raw))
     except ValueError as error:
         raise Unreadable(str(error)) from None
 
@@ -64,8 +63,3 @@ def decode(kind: type[Value], raw: bytes | str | None) -> Value | None:
         return read(kind, raw)
     except Unreadable:
         return None
-
-
-@cache
-def _decoder(kind: type[Value]) -> "msgspec.json.Decoder[Value]":
-    return msgspec.json.Decoder(prepared(kind))

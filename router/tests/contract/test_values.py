@@ -12,7 +12,7 @@ import pytest
 from router.contract.redis.codec import Unreadable, decode, encode, read
 from router.contract.redis.published import FleetValue, FullRollout, PolicyAck, PolicyValue, SplitRollout
 from router.contract.redis.receipt import Receipt
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 from router.tests.contract import every_kind
 
 KINDS = every_kind()
@@ -121,5 +121,5 @@ class OfSlow(msgspec.Struct):
 
 def test_a_type_that_two_threads_read_first_at_once_is_whole_for_both() -> None:
     with ThreadPoolExecutor(2) as pool:
-        made = list(pool.map(lambda _: msgspec.convert({"inner": {"count": 1}}, prepared(OfSlow)), range(2)))
+        made = list(pool.map(lambda _: read_value({"inner": {"count": 1}}, OfSlow), range(2)))
     assert made == [OfSlow(SlowToPrepare(1))] * 2

@@ -9,6 +9,7 @@ import msgspec
 from router.contract.answer import answers
 from router.contract.answer.said import AnswerError, Ended, Said
 from router.contract.values.json_value import JsonObject
+from router.contract.values.reading import reader
 from router.upstream.answer.field_scan import FieldScan
 from router.upstream.answer.usage import BLANKS, USAGE, end_of_events
 
@@ -23,6 +24,7 @@ _FIELDS = (
 )
 _OF_CHOICE = (("choices", "", "finish_reason"), ("choices", "", "error"))  # fields of the last choice
 UNFINISHED = "the answer ended within its JSON"
+_said = reader(Said)
 
 
 class WholeTail:
@@ -189,6 +191,6 @@ def _usage_at(part: bytes, start: int, key: int) -> JsonObject | None:
 
 def _from_fields(fields: JsonObject) -> Said:
     try:
-        return msgspec.convert(fields, Said)
+        return _said(fields)
     except msgspec.ValidationError:
         return Said()

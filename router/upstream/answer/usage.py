@@ -6,6 +6,7 @@ import msgspec
 
 from router.contract.answer import answers
 from router.contract.values.json_value import JsonObject
+from router.contract.values.reading import reader
 from router.upstream.answer.used import LARGEST, PlainUsage, Usage
 
 TRIES = 16  # last "usage" keys examined in a part of a stream, because an engine may send nothing else
@@ -16,12 +17,13 @@ USAGE = b'"usage"'
 # Quotes inside a JSON string are escaped, so this matches a key and never text of the model.
 _KEY = re.compile(USAGE + rb"\s*:\s*(?=\{)")
 _END = re.compile(rb"\n\r?\n")
+_plain = reader(PlainUsage)
 BLANKS = (b"\n\n", b"\n\r\n")  # ends of events, for either line ending
 
 
 def parse(raw: JsonObject) -> Usage:
     try:
-        plain = msgspec.convert(raw, PlainUsage)
+        plain = _plain(raw)
     except msgspec.ValidationError:
         return _parsed(raw)
     details = plain.prompt_tokens_details

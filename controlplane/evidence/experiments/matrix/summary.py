@@ -18,7 +18,7 @@ from controlplane.evidence.experiments.results.statistics import comparison, ver
 from controlplane.evidence.experiments.results.summarize import CLASSES, levels
 from controlplane.evidence.experiments.results.types import ExperimentResults, Overall
 from fleet.jobs import CANCELLED, DONE, ENDED, FAILED, QUEUED, RUNNING
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 
 class CellSummary(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ def of_results(results: ExperimentResults) -> CellSummary:
 def of_cell(cell: Experiment) -> CellSummary:
     """Return the cell's summary. For an older one, the marks that its page shows are recomputed from its stored
     results."""
-    summary = msgspec.convert(cell.summary, prepared(CellSummary))
+    summary = read_value(cell.summary, CellSummary)
     if not cell.summary or summary.schema >= FIRST_JUDGED_JOINTLY:
         return summary
     path = assemble.path_of(cell)

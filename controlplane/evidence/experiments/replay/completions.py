@@ -11,7 +11,7 @@ from controlplane.evidence.experiments.replay.client import ReplayAnswer
 from router.contract.answer import answers
 from router.contract.answer.verdict import VERDICTS, of_routers_answer
 from router.contract.values.json_value import JsonObject
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 PATH = "/v1/completions"
 
@@ -85,7 +85,7 @@ def ending_of(answer: ReplayAnswer) -> RequestEnding:
 def _usage_of(reported: JsonObject | None) -> CompletionUsage:
     """Return the usage; empty if its shape is unknown."""
     with contextlib.suppress(msgspec.ValidationError):
-        return msgspec.convert(reported or {}, prepared(CompletionUsage))
+        return read_value(reported or {}, CompletionUsage)
     return CompletionUsage()
 
 

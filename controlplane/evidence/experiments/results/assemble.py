@@ -42,7 +42,7 @@ from fleet.kinds.kind import hardware_of_pool
 from fleet.kinds.options.option import build
 from fleet.systems.prices import Prices, per_million
 from router.contract import ranks
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_json
 
 SCHEMA = 7
 LARGE = 2**20  # bytes of records above which results are computed in another process than the web process
@@ -69,7 +69,7 @@ class KeptResults(msgspec.Struct, frozen=True):
 def read(path: Path) -> KeptResults | None:
     """Read the file; None if there is no readable one."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=prepared(KeptResults))
+        return read_json(path.read_bytes(), KeptResults)
     except (OSError, ValueError):
         return None
 

@@ -13,7 +13,7 @@ from controlplane.common.description import Description
 from controlplane.evidence.experiments.models import Experiment, Run
 from controlplane.evidence.experiments.modes.gpu_use import STEP_S, GpusOverTime
 from controlplane.evidence.experiments.results.twin_records import InstanceKv, KvOverTime
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_json
 
 Kept = TypeVar("Kept", GpusOverTime, KvOverTime)
 
@@ -120,6 +120,6 @@ def _runs(experiment: Experiment, arm: str, seed: int | None) -> list[Run]:
 
 def _read(path: Path, kind: type[Kept]) -> Kept | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=prepared(kind))
+        return read_json(path.read_bytes(), kind)
     except (OSError, ValueError):
         return None

@@ -7,10 +7,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-import msgspec
 import orjson
 
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_json
 
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}  # title by key; a record has `<key>_ms`
 
@@ -90,7 +89,7 @@ def read(path: Path) -> list[Record]:
 
 def _parsed(line: bytes) -> Record | None:
     try:
-        return msgspec.json.decode(line, type=prepared(Record))
+        return read_json(line, Record)
     except ValueError:
         return None
 

@@ -28,8 +28,8 @@ from fleet.models import Pool
 from fleet.spec import allow_lists
 from fleet.spec.sections import MAX_REPLICAS
 from router.contract.values.json_value import JsonObject
-from router.contract.values.prepared import prepared
 from router.contract.values.problem import Problem
+from router.contract.values.reading import read_value
 
 CONFIGURED = ("model", "policy", "kind", "replicas", "engine", "node", "placement")  # fields of a pool's document
 LAW = "law_type"  # law of a recorded engine model: a key of LAWS
@@ -135,8 +135,8 @@ def modelled(kept: RecordedTwin) -> Modelled:
     models = [
         # Not strict, because infinity is stored as text.
         replace(
-            msgspec.convert(model, prepared(EngineModel), strict=False),
-            law=msgspec.convert(model["law"], prepared(LAWS[model.get(LAW, Law.__name__)]), strict=False),
+            read_value(model, EngineModel, strict=False),
+            law=read_value(model["law"], LAWS[model.get(LAW, Law.__name__)], strict=False),
         )
         for model in kept.models
     ]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
-from msgspec import Struct, ValidationError, convert, structs
+from msgspec import Struct, ValidationError, structs
 
 from controlplane.live.dashboard.frame import attention, banners, flow, savings, slo, ticker, tiers, totals, types
 from controlplane.live.dashboard.frame.listening import Gap, is_owed, latest_gap, latest_unwritten
@@ -39,7 +39,7 @@ from router.contract.redis.sample import EngineMetrics, GpuSample, InstanceSampl
 from router.contract.redis.staleness import NODE_GONE_S, ROUTER_DOWN_S, ROUTER_GONE_S, SAMPLE_STALE_S, WORKER_DOWN_S
 from router.contract.redis.use import SavingLine
 from router.contract.values import sketch
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 from router.policy.schema.document import upgrade_if_known
 from router.policy.strategies import title_of
 from router.policy.types import CLASSES
@@ -437,7 +437,7 @@ class ClassLimits(Struct):
 def class_words(limits: object) -> dict[str, str]:
     """Describe each class; empty while the thresholds are unknown."""
     try:
-        known = convert(limits, prepared(ClassLimits))
+        known = read_value(limits, ClassLimits)
     except ValidationError:
         return {}
     heavy, warm = f"{known.heavy_new_tokens:,}", f"{known.warm_new_tokens:,}"

@@ -3,14 +3,13 @@
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from msgspec import convert
 from msgspec.structs import replace
 
 from controlplane.common.figures import significant, size
 from fleet.counted import percent
 from fleet.engine.tiers.sizes import drive_writes_per_day
 from router.contract.redis.sample import InstanceSample, TierSample
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def _parts(row: TierRow) -> Iterator[str]:
 
 def _row(name: str, tiers: Collection[TierSample], disk_free: int | None) -> TierRow:
     figures = (field for field in TierSample.__struct_fields__ if field != "page")
-    total = convert({field: _sum(getattr(tier, field) for tier in tiers) for field in figures}, prepared(TierSample))
+    total = read_value({field: _sum(getattr(tier, field) for tier in tiers) for field in figures}, TierSample)
     free: float | None = disk_free if name == "disk" else None
     if total.capacity_bytes and total.used_bytes is not None:
         free = max(0.0, total.capacity_bytes - total.used_bytes)

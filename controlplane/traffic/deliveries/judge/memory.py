@@ -5,7 +5,7 @@ from msgspec import Struct, field
 
 from controlplane.traffic.deliveries.judge.sums import Life
 from router.contract.redis.delivery import CellTally
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 
 class EndedCounts(Struct, frozen=True, array_like=True):
@@ -69,6 +69,6 @@ def load(stored: object) -> Memory:
     """Read the stored memory; it is empty before the first look, and if another version of Weir wrote another
     format."""
     try:
-        return msgspec.convert(stored, prepared(Memory), strict=False)
+        return read_value(stored, Memory, strict=False)
     except msgspec.ValidationError:
         return Memory()

@@ -6,8 +6,6 @@ people have approved.
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from controlplane.traffic.deliveries.plan.types import (
     COMPARISONS,
     COUNTS,
@@ -24,7 +22,7 @@ from controlplane.traffic.deliveries.plan.types import (
     Step,
     Waits,
 )
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 StoredPlan = Mapping[str, Any]
 
@@ -33,20 +31,20 @@ def read(document: StoredPlan) -> Plan:
     return Plan(
         schema=SCHEMA,
         pools=tuple(document["pools"]),
-        steps=msgspec.convert(document["steps"], prepared(tuple[Step, ...])),
+        steps=read_value(document["steps"], tuple[Step, ...]),
         guards=tuple(_guard(each) for each in document["guards"]),
         alpha=document["alpha"],
-        hold=msgspec.convert(document["hold"], prepared(Waits)),
-        approvals=msgspec.convert(document["approvals"], prepared(Approvals)),
-        start=msgspec.convert(document.get("start"), prepared(Start | None)),
+        hold=read_value(document["hold"], Waits),
+        approvals=read_value(document["approvals"], Approvals),
+        start=read_value(document.get("start"), Start | None),
     )
 
 
 def _guard(guard: StoredPlan) -> Guard:
     if guard["metric"] in COMPARISONS:
-        return msgspec.convert(guard, prepared(ComparisonGuard))
+        return read_value(guard, ComparisonGuard)
     if guard["metric"] in COUNTS:
-        return msgspec.convert(guard, prepared(CountGuard))
+        return read_value(guard, CountGuard)
     if guard["metric"] == PROMETHEUS:
-        return msgspec.convert(guard, prepared(PrometheusGuard))
-    return msgspec.convert(guard, prepared(PoolGuard))
+        return read_value(guard, PrometheusGuard)
+    return read_value(guard, PoolGuard)

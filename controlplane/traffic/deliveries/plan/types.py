@@ -7,6 +7,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field
 
+from router.contract.values.reading import read_json
+
 SCHEMA = 1
 CLASSES = ("warm", "medium", "heavy")
 OCCURS = 0.01  # smallest share of the requests with which a class is judged
@@ -157,7 +159,7 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     @property
     def canonical(self) -> dict[str, Any]:
         """Return the plan as JSON with every default filled in; `parse_plan` restores it."""
-        return msgspec.json.decode(msgspec.json.encode(self), type=dict[str, Any])
+        return read_json(msgspec.json.encode(self), dict[str, Any])
 
     @property
     def sha256(self) -> str:

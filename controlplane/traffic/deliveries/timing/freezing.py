@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager
 
 from django.db import transaction
 from django.utils import timezone
-from msgspec import convert
 from msgspec.structs import asdict, replace
 
 from controlplane.common.as_seen import held
@@ -17,8 +16,8 @@ from controlplane.traffic.deliveries.timing.freezes import FreezeRule
 from controlplane.traffic.policies.drafts.services import check_reason
 from controlplane.traffic.policies.errors import NoSuchPolicy
 from controlplane.traffic.policies.models import Policy
-from router.contract.values.prepared import prepared
 from router.contract.values.problem import InvalidInput, Problem
+from router.contract.values.reading import read_value
 
 NAME_MAX = 80
 
@@ -43,7 +42,7 @@ def change_freeze(row: Freeze, changes: Mapping[str, object], actor: Actor, *, i
     """Write the given fields of a rule. Raise Http404 if it has been removed, ChangedMeanwhile, or InvalidInput."""
     with _held(row, if_match) as row:
         before = row.rule
-        checked = asdict(_checked(convert({**asdict(before), **changes}, prepared(FreezeRule))))
+        checked = asdict(_checked(read_value({**asdict(before), **changes}, FreezeRule)))
         Freeze.objects.filter(pk=row.pk).update(**{name: checked[name] for name in changes})
         row.refresh_from_db()
         audit.record(actor, "freeze.change", f"freeze {row.name}", row.reason, asdict(before), checked)

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from msgspec import convert
 from ninja import Router, Status
 from ninja.params.functions import Query
 
@@ -42,7 +41,7 @@ from controlplane.traffic.deliveries.timing.freezes import FreezeRule
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.errors import NothingToPublish
 from controlplane.traffic.policies.models import Policy
-from router.contract.values.prepared import prepared
+from router.contract.values.reading import read_value
 
 router = Router(tags=["deliveries"])
 
@@ -240,7 +239,7 @@ def list_freezes(request: HttpRequest) -> Any:
 @router.post("/freezes", response={201: FreezeOut}, auth=needs("freeze:write"))
 def add_freeze(request: HttpRequest, payload: FreezeIn) -> Any:
     """Add a freeze"""
-    return Status(201, freezing.add_freeze(convert(payload.dict(), prepared(FreezeRule)), actor_of(request)))
+    return Status(201, freezing.add_freeze(read_value(payload.dict(), FreezeRule), actor_of(request)))
 
 
 @router.get("/freezes/{freeze_id}", response=FreezeOut, auth=needs("policy:read"))
