@@ -20,7 +20,7 @@ from router.contract.redis import codec, redis_keys
 from router.contract.redis.fleet_status import LoadPoint, ScalingAdvice
 from router.contract.redis.router_status import WINDOW_S, RouterStatus
 from router.contract.redis.sample import InstanceSample, queued
-from router.contract.redis.staleness import ROUTER_GONE_S, SAMPLE_OFFLINE_S
+from router.contract.redis.staleness import ROUTER_GONE_S, is_recent
 from router.contract.values.sketch import Sketch, merge, quantile
 
 TTL_S = 120
@@ -125,7 +125,7 @@ def _last_taken_out(pool: Pool) -> float:
 def look(client: redis.Redis, pool: Pool, at: float, held_since: float = 0.0) -> LoadPoint:
     """Read the pool's load. Waiting requests in the routers' reports count from `held_since` (Unix time)."""
     ready = list(Instance.objects.filter(pool=pool, state=State.READY, retired="").select_related("pool"))
-    samples = {name: sample for name, sample in samples_of(ready).items() if at - sample.at <= SAMPLE_OFFLINE_S}
+    samples = {name: sample for name, sample in samples_of(ready).items() if is_recent(at - sample.at)}
     answers_per_s, ttft, held = _of_routers(client, pool.name, at, held_since)
     prefill, decode = sides(_of_roles(ready, samples)) or (None, None)
     fresh = samples.values()

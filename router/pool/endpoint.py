@@ -9,7 +9,7 @@ from router.contract.connectors import CONNECTORS
 from router.contract.model_cards import Lengths
 from router.contract.redis.published import PublishedInstance
 from router.contract.redis.sample import InstanceSample, RankSample, queued
-from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_UNKNOWN_S
+from router.contract.redis.staleness import SAMPLE_UNKNOWN_S, is_recent
 from router.policy.types import KV_UNKNOWN, InstanceState, Role
 from router.pool.health.progress import Progress
 from router.pool.learned import LearnedFromAnswers
@@ -174,7 +174,7 @@ class Endpoint(LearnedFromAnswers):
         before = self.kv_usage, self.waiting, self.kv_tokens
         mine = sample if self.rank is None else sample.ranks.get(str(self.rank), RankSample())
         if sample.at != self.sampled_at:
-            self.heard_at = sample.at if now - sample.at > SAMPLE_OFFLINE_S else now
+            self.heard_at = now if is_recent(now - sample.at) else sample.at
             if sample.epoch == self.epoch:
                 self.progress.read_sample(sample, mine, holds=self.holds_requests)
             self._rejects = self._rejected is not None and (sample.rejected_total or 0.0) > self._rejected

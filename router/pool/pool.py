@@ -17,7 +17,7 @@ from router.contract.redis.published import (
     Rollout,
     is_sglang,
 )
-from router.contract.redis.staleness import SAMPLE_OFFLINE_S
+from router.contract.redis.staleness import is_recent
 from router.contract.redis.use import pool_in_use
 from router.policy.schema import document
 from router.policy.serves import able
@@ -136,7 +136,7 @@ class Pool:
             for endpoint in self.endpoints.values()
             if endpoint.routable and endpoint.sampled_at
         ]
-        if ages and min(ages) > SAMPLE_OFFLINE_S:
+        if ages and not is_recent(min(ages)):
             found.append(f"pool {self.name}: no instance was sampled for {min(ages):.0f} s, is its node's worker gone?")
         return found
 

@@ -33,7 +33,7 @@ from router.contract.redis import redis_keys
 from router.contract.redis.fleet_status import ScalingAdvice
 from router.contract.redis.published import PolicyValue
 from router.contract.redis.sample import InstanceSample
-from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_STALE_S
+from router.contract.redis.staleness import SAMPLE_STALE_S, is_recent
 
 log = logging.getLogger(__name__)
 _RESTING = (State.STOPPED, State.FAILED, State.STARTING)
@@ -67,8 +67,8 @@ class InstanceRow:
 
     @property
     def recent_sample(self) -> InstanceSample | None:
-        """Return the sample if it is recent enough to say what happens now."""
-        return self.sample if self.age_s is not None and self.age_s <= SAMPLE_OFFLINE_S else None
+        """Return the sample unless it is old."""
+        return self.sample if is_recent(self.age_s) else None
 
     @property
     def is_unheard(self) -> bool:

@@ -32,7 +32,7 @@ from router.contract.redis.api_keys import BAND_MAX, KEY_ID
 from router.contract.redis.published import ModelsValue
 from router.contract.redis.router_status import RouterStatus
 from router.contract.redis.sample import InstanceSample
-from router.contract.redis.staleness import SAMPLE_OFFLINE_S
+from router.contract.redis.staleness import is_recent
 from router.contract.values.problem import InvalidInput
 
 log = structlog.get_logger(__name__)
@@ -163,7 +163,7 @@ def loads() -> EngineReports:
         serve[model].add(name)
     try:
         for name, sample in values_of(InstanceSample, redis_keys.instance_key, list(pool_of)).items():
-            if now - sample.at <= SAMPLE_OFFLINE_S:
+            if is_recent(now - sample.at):
                 of_pools[pool_of[name]].append(sample)
         live = value_of(ModelsValue, redis_keys.MODELS)
         aliases = models.parse(live.document) if live is not None else {}

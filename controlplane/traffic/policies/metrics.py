@@ -39,7 +39,7 @@ class LiveMetrics:
     windows: tuple[Window, ...]  # one per router, pool and class
     inflight: dict[str, Load]  # requests of all routers, by instance or data-parallel rank
     queued: int | None  # requests waiting in the routers; None without a live router
-    samples: tuple[InstanceSample, ...]  # samples of the pools' instances, none older than SAMPLE_OFFLINE_S
+    samples: tuple[InstanceSample, ...]  # samples of the pools' instances, without old ones
 
 
 def policy_metrics(pools: Iterable[str]) -> dict[str, LiveMetric]:
@@ -60,8 +60,8 @@ def read(pools: list[str], now: float | None = None) -> LiveMetrics:
     instances = [instance.id for fleet in fleets for instance in fleet.instances]
     samples = values_of(InstanceSample, redis_keys.instance_key, instances).values()
     windows = tuple(window for router in routers for pool in pools for window in router.classes.get(pool, {}).values())
-    fresh = tuple(sample for sample in samples if now - sample.at < staleness.SAMPLE_OFFLINE_S)
-    return LiveMetrics(windows, _sent(routers, set(instances)), _queued(routers, pools), fresh)
+    recent = tuple(sample for sample in samples if staleness.is_recent(now - sample.at))
+    return LiveMetrics(windows, _sent(routers, set(instances)), _queued(routers, pools), recent)
 
 
 def _queued(routers: Collection[RouterStatus], pools: Iterable[str]) -> int | None:

@@ -14,3 +14,8 @@ ROUTER_DOWN_S = 15.0  # a router counts as down after this long without a write 
 PEER_GONE_S = 3.0  # other routers ignore the load of a router that is silent for longer
 KV_EVENTS_STALE_S = 8.0  # the exact index is not used after this long without KV events
 NODE_GONE_S = 30.0  # a node gets no new instances after this long without a report
+
+
+def is_recent(sample_age_s: float | None) -> bool:
+    """Return whether sums, limits and decisions may use a sample of this age; None without a sample."""
+    return sample_age_s is not None and sample_age_s <= SAMPLE_OFFLINE_S

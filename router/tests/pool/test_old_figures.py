@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from router.contract.redis.sample import InstanceSample
-from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_UNKNOWN_S
+from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_UNKNOWN_S, is_recent
 from router.policy.types import KV_UNKNOWN
 from router.pool.endpoint import Endpoint
 from router.tests.conftest import instance
@@ -25,6 +25,11 @@ def endpoint() -> Endpoint:
 
 def load(endpoint: Endpoint) -> tuple[float, int]:
     return endpoint.kv_usage, endpoint.waiting
+
+
+def test_a_sample_is_used_until_its_instance_is_offline() -> None:
+    ages = {None: False, -3600.0: True, 0.0: True, SAMPLE_OFFLINE_S: True, SAMPLE_OFFLINE_S + 0.1: False}
+    assert {age: is_recent(age) for age in ages} == ages
 
 
 def test_figures_count_until_they_are_too_old(endpoint: Endpoint) -> None:

@@ -6,7 +6,7 @@ from math import exp
 
 from controlplane.live.dashboard.frame.types import ALL_POOLS, Classes, Columns, PoolTotals
 from fleet.systems.prices import per_million
-from router.contract.redis.staleness import SAMPLE_OFFLINE_S
+from router.contract.redis.staleness import is_recent
 
 AVERAGE_S = 30.0  # time constant of the figures per GPU and per token; single seconds vary by half
 
@@ -42,7 +42,8 @@ def of_pools(pools: Sequence[str], instances: Columns, classes: Mapping[str, Cla
 
 def _totals(pools: Sequence[str], instances: Columns, classes: Mapping[str, Classes]) -> PoolTotals:
     places = [i for i, pool in enumerate(instances["pool"]) if pool in pools]
-    counted = [i for i in places if _is_counted(instances["age_s"][i], last_known=instances["last_known"][i])]
+    # No engine whose own samples have stopped, while those of its node arrive
+    counted = [i for i in places if is_recent(instances["age_s"][i]) or instances["last_known"][i]]
 
     def column(name: str) -> list[float | None]:
         return [instances[name][i] for i in counted]
@@ -62,12 +63,6 @@ def _totals(pools: Sequence[str], instances: Columns, classes: Mapping[str, Clas
         "gpu_power_w": _sum(column("gpu_power_w")),
         "gpu_simulated": _mean(column("gpu_simulated"), None),
     }
-
-
-def _is_counted(age_s: float | None, *, last_known: bool) -> bool:
-    """Return whether a sum includes an instance: not if its own samples have stopped, while those of its node
-    arrive."""
-    return age_s is None or age_s <= SAMPLE_OFFLINE_S or last_known
 
 
 def averaged(totals: dict[str, PoolTotals], before: Mapping[str, PoolTotals], passed_s: float) -> dict[str, PoolTotals]:
