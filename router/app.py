@@ -71,7 +71,7 @@ class Router:
             incoming.path = below(self.root, incoming.path)
         if self.cors is not None:
             self.cors.open(incoming, client)
-        if incoming.method == "POST" and incoming.path in ROUTED:
+        if (incoming.method, incoming.path) in ROUTED:
             return self.proxy.handle(incoming, client)
         return self._answer(incoming, client)
 

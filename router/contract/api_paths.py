@@ -83,8 +83,8 @@ API_PATHS: tuple[ApiPath, ...] = (
     _generated("/v1/responses", "max_output_tokens", batched=True),
     _generated("/v1/messages", "max_tokens"),
     *_routed("/v1/embeddings", batched=True),
-    *_routed("/pooling", "/classify", "/v1/classify"),
-    *_routed("/v1/decisions", "/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score"),
+    *(ApiPath(path, Handling.ROUTED, ("POST", "PUT")) for path in ("/classify", "/v1/rerank")),  # PUT: only SGLang's
+    *_routed("/pooling", "/v1/classify", "/v1/decisions", "/rerank", "/v2/rerank", "/score", "/v1/score"),
     *_routed("/tokenize", "/detokenize", "/v1/messages/count_tokens", computed=False),
     *_routed("/v1/audio/transcriptions", "/v1/audio/translations", media=True, takes_files=True),
     *_routed("/v1/images/edits", "/v1/images/variations", media=True, takes_files=True),
@@ -182,7 +182,7 @@ def _those(rows: list[ApiPath]) -> tuple[str, ...]:
 
 
 _ROUTED = [row for row in API_PATHS if row.handling is Handling.ROUTED]
-ROUTED = frozenset(_those(_ROUTED))
+ROUTED = frozenset((method, row.path) for row in _ROUTED for method in row.methods)
 LIMITS = {row.path: row.limits for row in _ROUTED if row.limits}
 UNCOMPUTED = _those([row for row in _ROUTED if not row.computed])
 WITH_FILES = _those([row for row in _ROUTED if row.takes_files])

@@ -66,7 +66,7 @@ class Picking(Proxy):
         self._turn = 0
 
     async def pick(self, incoming: IncomingRequest, stream: GatewayStream) -> None:
-        if incoming.method == "POST" and incoming.path in ROUTED:
+        if (incoming.method, incoming.path) in ROUTED:
             await self.handle(incoming, stream)
             return
         try:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from router.contract.api_paths import CLASSLESS, LIMITS, WITH_FILES
+from router.contract.api_paths import CLASSLESS, LIMITS, ROUTED, WITH_FILES
 from router.contract.redis import redis_keys
 from router.tests.engine import ANSWER, events, hang_up, reply, stream
 from router.tokenize.prompt import RENDERERS
@@ -40,14 +40,14 @@ def test_every_served_endpoint_is_tested():
     assert set(BODIES) == set(RENDERERS)
 
 
-@pytest.mark.parametrize("path", BODIES)
-async def test_a_whole_answer_is_returned_byte_for_byte(world, path):
+@pytest.mark.parametrize(("method", "path"), sorted(ROUTED))
+async def test_a_whole_answer_is_returned_byte_for_byte(world, method, path):
     w = await world(reply(ANSWER | {"text": "ünïcode"}, 200, "x-engine: 7"))
-    response = await w.client.post(path, json={"model": "llama", **BODIES[path]})
+    response = await w.client.request(method, path, json={"model": "llama", **BODIES[path]})
     assert response.status_code == 200
     assert response.content == json.dumps(ANSWER | {"text": "ünïcode"}).encode()
     assert response.headers["x-engine"] == "7"
-    assert w.engines[0].received[0].target == path
+    assert (w.engines[0].received[0].method, w.engines[0].received[0].target) == ("POST", path)
 
 
 @pytest.mark.parametrize("path", STREAMED)
