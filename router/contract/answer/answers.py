@@ -89,6 +89,9 @@ _REMARKS = frozenset(
     )
 )
 _RESULTS = ("data", "results")  # fields that list the results in an unstreamed answer
+_OF_BAD_RESULTS = (b'"error"', b"null,null", b"NaN,", b"null, null")  # overflowing models compute vectors of nulls
+# Fields of a result that do not hold it
+_OF_RESULT = frozenset(("index", "object", "id", "type", "document", "num_classes", "revised_prompt"))
 # Metadata fields of an unstreamed answer
 _BESIDE = _REMARKS.union(("id", "object", "index", "model", "created", "created_at", "usage", "meta"))
 _QUIET = frozenset(("message_start", "ping", "content_block_stop"))
@@ -299,7 +302,8 @@ def wrong_with(event: Said | None, data: bytes, api_path: str, *, background: bo
             return None
     if (error := error_of(event, data)) is not None:
         return error
-    if len(data) > LONGEST_REMARK and api_path not in WHOSE_END and data.find(b'"error"') < 0:
+    is_long = len(data) > LONGEST_REMARK and api_path not in WHOSE_END
+    if is_long and all(data.find(sign) < 0 for sign in _OF_BAD_RESULTS):
         return None
     if not background and api_path == "/v1/responses" and (error := unfinished(event)) is not None:
         return error
@@ -330,9 +334,18 @@ def begins_json(data: bytes) -> bool:
 
 def _error_of_an_item(value: Any) -> object:
     """Return the first error in place of a result."""
+    return next((item["error"] for item in _results(value) if item.get("error")), None)
+
+
+def _results(value: Any) -> Iterator[JsonObject]:
+    """Yield the results of an unstreamed answer that are objects."""
     lists = [value] if isinstance(value, list) else [value.get(name) for name in _RESULTS]
-    items = (item for results in lists if isinstance(results, list) for item in results if isinstance(item, dict))
-    return next((item["error"] for item in items if item.get("error")), None)
+    return (item for results in lists if isinstance(results, list) for item in results if isinstance(item, dict))
+
+
+def _bare(result: JsonObject) -> list[Any]:
+    """Return the values of a result's fields that may hold it."""
+    return [held for name, held in result.items() if name not in _OF_RESULT]
 
 
 def _holds(value: Any, api_path: str) -> bool:
@@ -346,6 +359,8 @@ def _holds(value: Any, api_path: str) -> bool:
         return bool(value.get("output")) or (value.get("object") == "response" and bool(value.get("status")))
     if api_path in CLASSLESS and api_path not in IMAGES:  # an empty text has no tokens, and silence has no words
         return isinstance(value, list) or any(name not in _REMARKS and held is not None for name, held in value.items())
+    if any(not _has_more(_bare(result)) for result in _results(value)):
+        return False
     return _has_more(value) or (isinstance(value, dict) and api_path not in IMAGES and _is_of_nothing(value))
 
 

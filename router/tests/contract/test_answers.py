@@ -448,6 +448,10 @@ def test_an_empty_text_and_a_silence_have_an_answer(path, data):
     assert answers.wrong_with(answers.said(data), data, path) is None
 
 
+def vector(embedding):
+    return {"object": "embedding", "index": 0, "embedding": embedding}
+
+
 @pytest.mark.parametrize(
     ("path", "document"),
     [
@@ -455,7 +459,17 @@ def test_an_empty_text_and_a_silence_have_an_answer(path, data):
         *(("/v1/embeddings", {"data": [{"embedding": [0.5] * size}, {"error": {"code": 500}}]}) for size in (1, 9_999)),
         *((path, {"data": [{"index": 0, "error": "no"}]}) for path in ("/score", "/v1/images/generations")),
         ("/v1/rerank", {"results": [{"index": 0, "error": "no"}], "usage": {"total_tokens": 3}}),
-        ("/v1/embeddings", {"data": [{"embedding": [float("nan")] * 2}]}),
+        *(
+            ("/v1/embeddings", {"data": [vector([nothing] * size)]})
+            for nothing in (float("nan"), None)
+            for size in (2, 999)
+        ),
+        *((path, {"data": [vector([0.5]), vector(None)]}) for path in ("/v1/embeddings", "/pooling", "/v1/score")),
+        ("/v1/embeddings", {"data": [vector([])], "usage": {"total_tokens": 3}}),
+        ("/v1/rerank", {"results": [{"index": 0, "document": {"text": "fox"}, "relevance_score": None}]}),
+        ("/rerank", [{"score": None, "document": "fox", "index": 0}]),
+        ("/classify", {"data": [{"index": 0, "label": None, "probs": [None, None], "num_classes": 2}]}),
+        ("/v1/images/generations", {"data": [{"b64_json": None, "revised_prompt": "a fox"}]}),
     ],
 )
 def test_an_error_in_place_of_a_result_is_an_error_of_the_answer(path, document):
