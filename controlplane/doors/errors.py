@@ -1,7 +1,7 @@
 """Error pages: what happened, what still works, what to do, and the request id to quote."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from django.contrib import messages
 from django.core.exceptions import SuspiciousOperation
@@ -17,6 +17,7 @@ from controlplane.common.database_trouble import READ_ONLY, trouble_of
 from controlplane.doors.api import problems
 from controlplane.doors.api.auth import principal_of
 from controlplane.doors.api.handlers import full, is_full
+from controlplane.doors.api.middleware import Middleware
 from controlplane.doors.api.problems import ApiProblem, request_id_of
 from controlplane.people.accounts.decorators import RoleMissing
 from controlplane.people.permissions import who_can
@@ -103,11 +104,8 @@ def _standalone(template: str, request: HttpRequest, status: int, **more: str) -
     return HttpResponse(render_to_string(template, {"request_id": request_id_of(request), **more}), status=status)
 
 
-class RetryAfter:
+class RetryAfter(Middleware):
     """Adds Retry-After to pages and API answers whose view did not set it."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         answer = self.get_response(request)
@@ -117,12 +115,9 @@ class RetryAfter:
         return answer
 
 
-class Asker:
+class Asker(Middleware):
     """Names the user on whose behalf a request computes (controlplane/common/computing.py), and answers a page whose
     computation was not carried out; the API's handlers answer API calls."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         with asked_by(lambda: _user_of(request)):
@@ -138,11 +133,8 @@ def _user_of(request: HttpRequest) -> str:
     return str(principal.user_id if principal else request.user.pk)
 
 
-class WrongMethod:
+class WrongMethod(Middleware):
     """Adds a body to Django's empty answer to a wrong method, which browsers would show as a server failure."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         answer = self.get_response(request)
@@ -153,11 +145,8 @@ class WrongMethod:
         return page
 
 
-class NoNul:
+class NoNul(Middleware):
     """Answers 400 to addresses with a NUL character, which PostgreSQL cannot store."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if "\x00" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
@@ -165,14 +154,8 @@ class NoNul:
         return self.get_response(request)
 
 
-class StaleForm:
+class StaleForm(Middleware):
     """Refuses a form that is outdated by someone else's change, and redirects to the current state."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        return self.get_response(request)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         if not isinstance(exception, ChangedMeanwhile):

@@ -20,6 +20,7 @@ from fleet.spec.fleet_spec import FleetSpec, InvalidFleet
 from fleet.spec.masking import ARGUMENTS, ENVIRONMENT
 from router.contract.net.engine_key import OPTION as ENGINE_KEY
 from router.contract.net.engine_tls import OPTION as TLS
+from router.contract.net.whereabouts import is_inside
 from router.contract.values.fields import Field
 from router.contract.values.problem import Problem
 
@@ -143,7 +144,7 @@ def _paths(lists: AllowLists, text: str, path: str, resolve: Resolve) -> list[Pr
     return [
         _refused(path, word, "folder", lists.folders)
         for word in _WORDS.split(text)
-        if _is_path(word) and not any(_inside(resolve(_absolute(word)), folder) for folder in allowed)
+        if _is_path(word) and not any(is_inside(resolve(_absolute(word)), folder) for folder in allowed)
     ]
 
 
@@ -155,10 +156,6 @@ def _is_path(word: str) -> bool:
 
 def _absolute(word: str) -> str:
     return os.path.join(settings.BASE_DIR, os.path.expanduser(word.removeprefix("file://").removeprefix("file:")))
-
-
-def _inside(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _fits(name: str, patterns: Patterns) -> bool:

@@ -3,14 +3,16 @@ Requests whose prompt depends on more than their text (images, a stored response
 """
 
 import json
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from router.tokenize.billing import without_billing
 from router.tokenize.chat_messages import REFERENCE, function_tool
 from router.tokenize.tokenizer import EngineRenders, NotTokenized
 
+M = TypeVar("M", bound=NamedTuple)
 Document = dict[str, Any]  # not validated; `as_chat` notices faults when it uses the fields
+Conversions: TypeAlias = Mapping[str, Callable[[Document, M], Document]]  # by path of the API
 
 # The parameters of a tool that takes free text, as the engine presents them to the model
 FREE_TEXT = {
@@ -28,13 +30,13 @@ class Manner(NamedTuple):
     least_effort: str = "none"  # effort that stands for disabled thinking
 
 
-def as_chat(document: Document, api_path: str, manner: Manner) -> Document:
+def as_chat(document: Document, api_path: str, manner: M, conversions: Conversions[M]) -> Document:
     """Return the chat completion of a request. Raise NotTokenized."""
-    made = _CONVERSIONS.get(api_path)
-    if made is None:
+    convert = conversions.get(api_path)
+    if convert is None:
         raise NotTokenized(f"{api_path}: only the engine renders its prompt")
     try:
-        return made(document, manner)
+        return convert(document, manner)
     except (TypeError, KeyError, AttributeError, IndexError):
         raise NotTokenized(f"the body is not a request to {api_path}") from None
 
@@ -104,7 +106,7 @@ def _turn(message: Document) -> list[Document]:
 
 
 def _use(block: Document) -> Document:
-    return _call(block["id"], block["name"], json.dumps(block.get("input") or {}))
+    return call_of(block["id"], block["name"], json.dumps(block.get("input") or {}))
 
 
 def _results(block: Document) -> Iterator[Document]:
@@ -171,9 +173,9 @@ def _take(item: Document, made: list[Document]) -> None:
     """Process one item of the input; an assistant's reasoning, tool calls and text form one message."""
     kind = item.get("type", "message")
     if kind == "function_call":
-        _take_call(_call(item["call_id"], _in(item.get("namespace"), item["name"]), item["arguments"]), made)
+        _take_call(call_of(item["call_id"], _in(item.get("namespace"), item["name"]), item["arguments"]), made)
     elif kind == "custom_tool_call":
-        _take_call(_call(item["call_id"], item["name"], free_text(item)), made)
+        _take_call(call_of(item["call_id"], item["name"], free_text(item)), made)
     elif kind in ("function_call_output", "custom_tool_call_output"):
         made.append({"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]})
     elif kind == "reasoning":
@@ -215,7 +217,7 @@ def _thoughts(item: Document) -> str:
     return text
 
 
-def _call(call_id: str, name: str, arguments: str) -> Document:
+def call_of(call_id: Any, name: Any, arguments: str) -> Document:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
@@ -224,7 +226,7 @@ def _kept(document: Document) -> Document:
     return {name: document[name] for name in ("cache_salt", "chat_template_kwargs") if name in document}
 
 
-_CONVERSIONS: dict[str, Callable[[Document, Manner], Document]] = {
+CONVERSIONS: Conversions[Manner] = {
     "/v1/chat/completions": lambda document, _: document,
     "/v1/messages": _messages,
     "/v1/responses": _responses,

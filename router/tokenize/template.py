@@ -10,7 +10,7 @@ import orjson
 from router.contract.values.json_value import JsonObject
 from router.tokenize import template_source
 from router.tokenize.chat_messages import normal, system_for, tool
-from router.tokenize.conversation import Manner, as_chat
+from router.tokenize.conversation import CONVERSIONS, Manner, as_chat
 from router.tokenize.tokenizer import EngineRenders, NotTokenized
 
 # Options that only the engine can apply to the prompt
@@ -88,7 +88,7 @@ class Template:
 
     def prompt(self, document: JsonObject, api_path: str) -> str:
         """Return the text of a request's prompt. Raise NotTokenized."""
-        return self.render(as_chat(document, api_path, self.manner), as_built=api_path == "/v1/responses")
+        return self.render(as_chat(document, api_path, self.manner, CONVERSIONS), as_built=api_path == "/v1/responses")
 
     def _refuse(self, document: JsonObject, own: Sequence[str]) -> None:
         """Raise EngineRenders for a model that engines render in code, and for fields that only engines can apply."""

@@ -40,6 +40,12 @@ def of(response: HttpResponse, row: M) -> M:
     return row
 
 
+def row_of(rows: type[M] | QuerySet[M], what: str, number: int) -> M:
+    """Return the row with this number. Raise Http404."""
+    row = (rows if isinstance(rows, QuerySet) else rows._default_manager).filter(pk=number).first()
+    return found(row, f"there is no {what} {number}")
+
+
 class Etag(Schema):
     """An object whose ETag If-Match accepts."""
 

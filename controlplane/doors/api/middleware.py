@@ -12,11 +12,16 @@ from controlplane.doors.api.problems import CONTENT_TYPE, ApiProblem, response
 GIVEN = re.compile(r"[A-Za-z0-9._-]{8,64}")
 
 
-class RequestId:
-    """Sets the request id in the answer's header X-Request-ID, in log lines and in audit entries."""
-
+class Middleware:
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return self.get_response(request)
+
+
+class RequestId(Middleware):
+    """Sets the request id in the answer's header X-Request-ID, in log lines and in audit entries."""
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         given = request.headers.get("X-Request-ID", "")
@@ -28,11 +33,8 @@ class RequestId:
         return response
 
 
-class ApiProblems:
+class ApiProblems(Middleware):
     """Gives ninja's own errors (405 for a wrong method) the API's error shape."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         answer = self.get_response(request)

@@ -107,17 +107,17 @@ def _closed(path: str) -> str:
     """Return why this file may not be read, after following links; empty if it may be read."""
     real, data = os.path.realpath(path), os.path.realpath(os.environ.get("WEIR_DATA_DIR") or str(installation.DATA))
     folders = listed(FOLDERS)  # checked first, so that a path outside the folders reveals nothing else
-    if folders and not any(_is_inside(real, os.path.realpath(folder)) for folder in folders):
+    if folders and not any(is_inside(real, os.path.realpath(folder)) for folder in folders):
         return f"{FOLDERS} does not allow {path}"
     if not os.path.isfile(real) and os.path.exists(real):
         return f"{path} is not a file"
-    inside = [folder for folder in (*_CLOSED, data) if _is_inside(real, os.path.realpath(folder))]
-    if inside and not _is_inside(real, os.path.join(data, FOLDER)):
+    inside = [folder for folder in (*_CLOSED, data) if is_inside(real, os.path.realpath(folder))]
+    if inside and not is_inside(real, os.path.join(data, FOLDER)):
         return f"{path} is in {inside[0]}"
     return ""
 
 
-def _is_inside(path: str, folder: str) -> bool:
+def is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 

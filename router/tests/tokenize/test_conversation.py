@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from router.tests.tokenize.conftest import prompt_of, save, trained
-from router.tokenize.conversation import Manner, as_chat
+from router.tokenize.conversation import CONVERSIONS, Manner, as_chat
 from router.tokenize.folder import FolderTokenizer
 from router.tokenize.tokenizer import NotTokenized
 
@@ -47,7 +47,7 @@ def test_a_prompt_that_depends_on_more_than_the_request_is_refused(
     api_path: str, document: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(NotTokenized, match=why):
-        as_chat(document, api_path, Manner())
+        as_chat(document, api_path, Manner(), CONVERSIONS)
 
 
 def test_a_conversation_has_the_same_tokens_through_each_endpoint(folder: Path) -> None:

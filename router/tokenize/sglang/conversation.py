@@ -6,10 +6,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from router.tokenize.conversation import FREE_TEXT, free_text
+from router.tokenize.conversation import FREE_TEXT, Conversions, Document, call_of, free_text
 from router.tokenize.tokenizer import NotTokenized
-
-Document = dict[str, Any]
 
 DEVELOPER = "Developer instructions:"
 _SERVERS = ("web_search_", "computer_", "bash_", "text_editor_")  # types of tools that the vendor runs
@@ -21,17 +19,6 @@ class SglangManner(NamedTuple):
 
     inline_system: bool = False  # system messages stay in place
     thoughts_in_text: bool = False  # the template parses the tags that mark the reasoning of earlier turns in the text
-
-
-def as_chat(document: Document, api_path: str, manner: SglangManner) -> Document:
-    """Return the chat completion of a request. Raise NotTokenized."""
-    made = _CONVERSIONS.get(api_path)
-    if made is None:
-        raise NotTokenized(f"{api_path}: only the engine renders its prompt")
-    try:
-        return made(document, manner)
-    except (TypeError, KeyError, AttributeError, IndexError):
-        raise NotTokenized(f"the body is not a request to {api_path}") from None
 
 
 # Anthropic messages
@@ -96,7 +83,7 @@ def _turn(message: Document, wraps: bool) -> list[Document]:
             made += [_of(role, parts), _result(block)] if parts else [_result(block)]
             parts = []
         elif block["type"] == "tool_use":
-            calls.append(_call(block["id"], block.get("name") or "", json.dumps(block.get("input") or {})))
+            calls.append(call_of(block["id"], block.get("name") or "", json.dumps(block.get("input") or {})))
         else:
             parts += _texts(block)
     if parts or calls or role != "user":
@@ -235,7 +222,7 @@ def _object(given: Any) -> str:
 
 
 def _calls(item: Document, arguments: str) -> Document:
-    call = _call(item.get("call_id") or item.get("id"), item.get("name"), arguments)
+    call = call_of(item.get("call_id") or item.get("id"), item.get("name"), arguments)
     return {"role": "assistant", "tool_calls": [call]}
 
 
@@ -280,11 +267,7 @@ def _parts(content: Any) -> list[Document]:
     return [{"text": content}] if isinstance(content, str) else [part for part in content or () if "text" in part]
 
 
-def _call(call_id: Any, name: Any, arguments: str) -> Document:
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-
-
-_CONVERSIONS: dict[str, Callable[[Document, SglangManner], Document]] = {
+CONVERSIONS: Conversions[SglangManner] = {
     "/v1/chat/completions": lambda document, _: document,
     "/v1/messages": _messages,
     "/v1/responses": _responses,

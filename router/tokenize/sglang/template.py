@@ -7,8 +7,9 @@ import jinja2
 
 from router.contract.values.json_value import JsonObject
 from router.tokenize import template_source
+from router.tokenize.conversation import as_chat
 from router.tokenize.sglang.chat import normal, tools
-from router.tokenize.sglang.conversation import SglangManner, as_chat
+from router.tokenize.sglang.conversation import CONVERSIONS, SglangManner
 from router.tokenize.template import CALLERS, Template
 from router.tokenize.tokenizer import NotTokenized
 
@@ -59,7 +60,7 @@ class SglangTemplate(Template):
 
     def prompt(self, document: JsonObject, api_path: str) -> str:
         self._refuse(document, _OWN)
-        chat = as_chat(document, api_path, self._manner)
+        chat = as_chat(document, api_path, self._manner, CONVERSIONS)
         if (thinks := chat.get("thinks")) is not None and self._thinking_matters[thinks]:
             raise NotTokenized("thinking: only the engine knows how its reasoning parser tells the template")
         return self._rendered(chat, self._arguments(chat))

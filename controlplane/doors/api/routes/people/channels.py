@@ -1,6 +1,7 @@
 """Channels of notices and their logs, for administrators; people's notes, for operators."""
 
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse
@@ -9,7 +10,7 @@ from ninja.params.functions import Query
 
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
-from controlplane.doors.api.etags import Versioned, found
+from controlplane.doors.api.etags import Versioned, found, row_of
 from controlplane.doors.api.openapi import IF_MATCH, Before, Number
 from controlplane.doors.api.problems import errors
 from controlplane.doors.api.unread import Body
@@ -19,6 +20,7 @@ from controlplane.people.notices.models import Channel
 from fleet.models import Pool
 
 router = Router(tags=["notices"])
+_row = partial(row_of, Channel, "channel")
 
 WORDS_HELP = "Whether its receivers may read what people wrote; else notices have events, names of things and numbers"
 EVENTS_HELP = "Names of events, groups such as delivery.*, or *"
@@ -80,10 +82,6 @@ class NoteIn(Body):
 
 def _issued(row: Channel, secret: str) -> IssuedChannelOut:
     return IssuedChannelOut.model_construct(**dict(ChannelOut.from_orm(row)), secret=secret)
-
-
-def _row(channel_id: int) -> Channel:
-    return found(Channel.objects.filter(pk=channel_id).first(), f"there is no channel {channel_id}")
 
 
 @router.get("/channels", response=list[ChannelOut], auth=needs("admin"))

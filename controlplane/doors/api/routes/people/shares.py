@@ -1,6 +1,7 @@
 """Shares of live state over REST, for administrators."""
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -9,7 +10,7 @@ from ninja import Field, Router, Status
 
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
-from controlplane.doors.api.etags import Versioned, found
+from controlplane.doors.api.etags import Versioned, row_of
 from controlplane.doors.api.openapi import IF_MATCH, Number
 from controlplane.doors.api.unread import Body
 from controlplane.pages.shares import services
@@ -17,6 +18,7 @@ from controlplane.pages.shares.models import Share
 from controlplane.people.audit.services import actor_of
 
 router = Router(tags=["shares"])
+_row = partial(row_of, Share, "share")
 
 
 class ShareOut(Versioned):
@@ -68,7 +70,3 @@ def revoke_share(request: HttpRequest, share_id: Number) -> Any:
     """Revoke a share; idempotent. Its walls close within 5 s"""
     services.revoke_share(_row(share_id), actor_of(request), if_match=etags.if_match(request))
     return Status(204, None)
-
-
-def _row(share_id: int) -> Share:
-    return found(Share.objects.filter(pk=share_id).first(), f"there is no share {share_id}")

@@ -1,6 +1,7 @@
 """API tokens over REST, for administrators."""
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -9,7 +10,7 @@ from ninja import Field, Router, Status
 
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import caller, needs
-from controlplane.doors.api.etags import Versioned, found
+from controlplane.doors.api.etags import Versioned, row_of
 from controlplane.doors.api.openapi import IF_MATCH, Number
 from controlplane.doors.api.problems import ApiProblem
 from controlplane.doors.api.unread import Body
@@ -20,6 +21,7 @@ from controlplane.people.permissions import SCOPES
 from router.contract.values.problem import Problem
 
 router = Router(tags=["tokens"])
+_row = partial(row_of, ApiToken.objects.select_related("user"), "token")
 
 
 class TokenOut(Versioned):
@@ -85,7 +87,3 @@ def revoke_token(request: HttpRequest, token_id: Number) -> Any:
     """Revoke a token; idempotent"""
     services.revoke_token(_row(token_id), actor_of(request), if_match=etags.if_match(request))
     return Status(204, None)
-
-
-def _row(token_id: int) -> ApiToken:
-    return found(ApiToken.objects.select_related("user").filter(pk=token_id).first(), f"there is no token {token_id}")

@@ -1,6 +1,7 @@
 """Budgets of API keys and pools over REST."""
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -10,7 +11,7 @@ from ninja import Field, Router, Status
 from controlplane.common.as_seen import etag
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
-from controlplane.doors.api.etags import Versioned, found
+from controlplane.doors.api.etags import Versioned, row_of
 from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
 from controlplane.doors.api.unread import Body
 from controlplane.people.audit.services import actor_of
@@ -21,6 +22,7 @@ from router.contract.redis.budgets import Per, Unit
 from router.contract.values.problem import invalid
 
 router = Router(tags=["use"])
+_row = partial(row_of, Budget.objects.select_related("key"), "budget")
 
 
 class BudgetOut(Versioned):
@@ -53,10 +55,6 @@ class BudgetChange(Body):
     limit: float | None = None
     warn_at: float | None = None
     refuse: bool | None = None
-
-
-def _row(budget_id: int) -> Budget:
-    return found(Budget.objects.filter(pk=budget_id).select_related("key").first(), f"there is no budget {budget_id}")
 
 
 def _shown(one: BudgetNow) -> dict[str, Any]:

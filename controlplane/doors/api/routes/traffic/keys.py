@@ -1,6 +1,7 @@
 """API keys of the data plane over REST."""
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -8,7 +9,7 @@ from ninja import Field, Router, Status
 
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
-from controlplane.doors.api.etags import Versioned, found
+from controlplane.doors.api.etags import Versioned, row_of
 from controlplane.doors.api.openapi import IF_MATCH, Number
 from controlplane.doors.api.problems import errors
 from controlplane.doors.api.unread import Body
@@ -19,6 +20,7 @@ from router.contract.redis.api_keys import BAND_MAX
 from router.contract.values.problem import invalid
 
 router = Router(tags=["keys"])
+_row = partial(row_of, ApiKey, "API key")
 
 
 class KeyOut(Versioned):
@@ -73,10 +75,6 @@ class RequiredPools(Body):
 
 class RequiredOut(RequiredPools, Versioned):
     pass
-
-
-def _row(key_id: int) -> ApiKey:
-    return found(ApiKey.objects.filter(pk=key_id).first(), f"there is no API key {key_id}")
 
 
 @router.get("", response=list[KeyOut], auth=needs("keys:read"))
