@@ -6,7 +6,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from controlplane.people.permissions import can_administer, can_operate
+from controlplane.people.accounts.decorators import may_open
 
 PAGES = (
     ("/live", "Live", "activity"),
@@ -20,22 +20,18 @@ PAGES = (
     ("/audit/", "Audit", "shield-check"),
 )
 ACCOUNT_PAGES = (
-    ("/tokens/", "API tokens", ""),
-    ("/api/v1/docs", "API reference", ""),
-    ("/password", "Change password", ""),
-)
-OPERATOR_PAGES = (
+    ("/users/", "Users", ""),
+    ("/channels/", "Notices", ""),
+    ("/shares/", "Shares", ""),
     ("/playground/", "Playground", ""),
     ("/use/", "Use and cost", ""),
     ("/plans/", "Plans", ""),
     ("/batches/", "Batches", ""),
     ("/keys/", "API keys", ""),
-)  # for operators and administrators only
-ADMIN_PAGES = (
-    ("/users/", "Users", ""),
-    ("/channels/", "Notices", ""),
-    ("/shares/", "Shares", ""),
-)  # for administrators only
+    ("/tokens/", "API tokens", ""),
+    ("/api/v1/docs", "API reference", ""),
+    ("/password", "Change password", ""),
+)
 HELP = ("/help", "First minutes", "circle-help")
 
 
@@ -56,11 +52,7 @@ def navigation(request: HttpRequest) -> dict[str, list[NavLink]]:
 
 def account_pages(user: Any) -> tuple[tuple[str, str, str], ...]:
     """Return the account pages that the user may open."""
-    return (
-        *(ADMIN_PAGES if user is not None and can_administer(user) else ()),
-        *(OPERATOR_PAGES if user is not None and can_operate(user) else ()),
-        *ACCOUNT_PAGES,
-    )
+    return tuple(page for page in ACCOUNT_PAGES if may_open(user, page[0]))
 
 
 def _links(pages: Iterable[tuple[str, str, str]], path: str) -> list[NavLink]:

@@ -12,7 +12,9 @@ from django.utils import timezone
 
 from controlplane.common.as_seen import found
 from controlplane.common.description import Description
+from controlplane.live.dashboard.frame.slo import SloRow
 from controlplane.live.dashboard.frame.status import BROKEN, ORDER, SERVING, UNHEARD, heard, kv_limit, shown_status
+from controlplane.live.dashboard.frame.types import PoolTotals
 from controlplane.traffic.policies.selectors import published_names
 from fleet import selectors
 from fleet.control import autoscaler
@@ -134,6 +136,8 @@ class PoolRow:
     policy_known: bool  # True if its policy has a version
     advice: ScalingAdvice | None  # advice of its autoscaler
     source: SourceView | None = None  # None if the document lists its instances
+    load: PoolTotals | None = None  # None without a recent frame
+    slo: tuple[SloRow, ...] = ()  # by class with a target
 
     @property
     def empty_text(self) -> str:
@@ -159,6 +163,11 @@ class PoolRow:
         return sum(row.last_known for row in self.instances)
 
     @property
+    def is_mixed(self) -> bool:
+        """Return whether the counts say more than the health does."""
+        return bool(self.last_known) or any(word != "ready" for word, _ in self.counts)
+
+    @property
     def shown(self) -> list[InstanceRow]:
         return failures_first(self.instances)
 
@@ -170,6 +179,10 @@ class PoolRow:
         if self.ready == self.desired_count:
             return "stale" if self.unheard else "ready"
         return "failed" if self.ready == 0 else "saturated"
+
+    @property
+    def missed_slo(self) -> str:
+        return ", ".join(one.name for one in self.slo if one.status == "failed")
 
     @property
     def health_text(self) -> str:

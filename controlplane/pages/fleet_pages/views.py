@@ -1,13 +1,11 @@
 """Pages of the fleet, a pool and an instance. A request by htmx receives the live part of the page."""
 
 import subprocess
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-import redis
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -19,16 +17,14 @@ from controlplane.common.as_seen import posted
 from controlplane.common.figures import seconds
 from controlplane.evidence.twin import expected_error
 from controlplane.evidence.twin.pool_model import NotModelled, twin_of
-from controlplane.live.dashboard.frame.slo import SloRow, rows
 from controlplane.live.dashboard.frame.tiers import tier_rows
-from controlplane.live.dashboard.frame.types import Frame
 from controlplane.live.dashboard.page import CONSTANTS
-from controlplane.live.dashboard.step import latest
 from controlplane.live.dashboard.views import asked_range, ranges
 from controlplane.pages.fleet_ops import actions
 from controlplane.pages.fleet_ops.checks import start_of
 from controlplane.pages.fleet_ops.indexes import indexes_of, live_statuses, refused_answers
 from controlplane.pages.fleet_ops.node_rows import gpu_use_of, node_rows
+from controlplane.pages.fleet_ops.pool_state import fleet_state, with_frame
 from controlplane.pages.fleet_ops.rows import InstanceRow, find_instance, instance_rows, pool_rows
 from controlplane.pages.fleet_ops.tier_saving import tier_saving
 from controlplane.pages.fleet_ops.topology import rank_rows, topology
@@ -45,12 +41,10 @@ from fleet.kinds.options.option import options_of
 from fleet.kinds.options.option_field import shown as as_typed
 from fleet.models import DesiredState, Instance, Node, Pool, State
 from fleet.plan.state import REPLACE_AFTER_S
-from fleet.redis import connect
 from fleet.snapshot import pool_spec
 from fleet.spec import versions
 from fleet.spec.masking import option_shown
-from fleet.spec.sections import MAX_REPLICAS, slo_of, update_of
-from router.contract.redis.staleness import FRAME_OLD_S
+from fleet.spec.sections import MAX_REPLICAS, update_of
 from router.contract.values.fields import Field
 from router.contract.values.secret_text import masked_words
 
@@ -93,27 +87,6 @@ def twin_source(pool: Pool) -> TwinSource | None:
     return TwinSource(found.about, WHY[found.basis], expected_error.described(found.expected), found.cautions)
 
 
-def slo_rows(pool: Pool) -> list[SloRow]:
-    """Return rows for the classes with a target."""
-    limits = slo_of(pool.slo, pool.autoscale)
-    if not limits:
-        return []
-    frame = _recent_frame()
-    if frame is None:
-        return rows(limits, None)
-    return rows(limits, frame["classes"].get(pool.name, {}), frame.get("slo", {}).get(pool.name, {}))
-
-
-def _recent_frame() -> Frame | None:
-    try:
-        frame = latest(connect())
-    except redis.RedisError:
-        return None
-    if frame is None or time.time() - frame["at"] > FRAME_OLD_S:
-        return None
-    return frame
-
-
 def render_part(
     request: HttpRequest, page: str, *, instances: Sequence[InstanceRow] = (), **context: object
 ) -> HttpResponse:
@@ -146,10 +119,11 @@ def charts(request: HttpRequest, of: str, name: str, *, one_pool: bool = True) -
 
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    pools = pool_rows(selectors.pools())
+    pools = with_frame(pool_rows(selectors.pools()))
     return render_part(
         request,
         "fleet",
+        state=fleet_state(pools),
         instances=[one for row in pools for one in row.instances],
         pools=pools,
         topology=topology(pools),
@@ -163,7 +137,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
     pool = Pool.objects.filter(name=name).first()
     if pool is None:
         raise Http404(f"no pool is named {name}")
-    (row,) = pool_rows([pool])
+    (row,) = with_frame(pool_rows([pool]))
     tiers = tier_rows(one.sample for one in row.instances)
     shown_options = options(pool)
     return render_part(
@@ -174,7 +148,6 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
         row=row,
         max_replicas=MAX_REPLICAS,
         may_observe=pool.kind in KINDS and not KINDS[pool.kind].launched,
-        slo=slo_rows(pool),
         tiers=tiers,
         tier_saving=tier_saving(pool, tiers),
         twin=twin_source(pool),

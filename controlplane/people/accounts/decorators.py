@@ -1,15 +1,20 @@
-"""Role checks for page views: without the role, a 403 page names the people who can help."""
+"""Role checks for page views: without the role, a 403 page names the people who can help. Pages link only to views whose
+role the reader has.
+"""
 
 import functools
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
+from django.urls import Resolver404, resolve
 
 from controlplane.people.permissions import can_administer, can_operate, can_view
 
 View = Callable[..., HttpResponseBase]
+ALLOWED: dict[str, Callable[[Any], bool]] = {"viewer": can_view, "operator": can_operate, "admin": can_administer}
 
 
 class RoleMissing(PermissionDenied):
@@ -20,23 +25,33 @@ class RoleMissing(PermissionDenied):
         super().__init__(f"this requires the role {role}")
 
 
-def _guard(view: View, role: str, allowed: Callable[[Any], bool]) -> View:
+def _guard(view: View, role: str) -> View:
     @functools.wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        if not allowed(request.user):
+        if not ALLOWED[role](request.user):
             raise RoleMissing(role)
         return view(request, *args, **kwargs)
 
+    guarded.__dict__["role"] = role  # kept by the decorators around it
     return guarded
 
 
 def viewer_required(view: View) -> View:
-    return _guard(view, "viewer", can_view)
+    return _guard(view, "viewer")
 
 
 def operator_required(view: View) -> View:
-    return _guard(view, "operator", can_operate)
+    return _guard(view, "operator")
 
 
 def admin_required(view: View) -> View:
-    return _guard(view, "admin", can_administer)
+    return _guard(view, "admin")
+
+
+def may_open(user: Any, address: str) -> bool:
+    """Return whether the user's role allows the page at an address of this site."""
+    try:
+        view = resolve(urlsplit(address).path).func
+    except Resolver404:
+        return False
+    return ALLOWED[getattr(view, "role", "viewer")](user)

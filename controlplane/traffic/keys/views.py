@@ -8,7 +8,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.common.as_seen import posted
 from controlplane.people.accounts.decorators import admin_required, operator_required
@@ -87,18 +87,13 @@ class RequiredForm(forms.Form):
         self.fields["required"].choices = [every, *((pool, pool) for pool in pools)]  # type: ignore[attr-defined]
 
 
-def keys(request: HttpRequest) -> HttpResponseBase:
-    return _make(request) if request.method == "POST" else _see(request)
-
-
 @operator_required
-@require_GET
-def _see(request: HttpRequest) -> HttpResponse:
-    return _page(request, KeyForm(pools=services.pool_names()))
+@require_http_methods(["GET", "POST"])
+def keys(request: HttpRequest) -> HttpResponseBase:
+    return _make(request) if request.method == "POST" else _page(request, KeyForm(pools=services.pool_names()))
 
 
 @admin_required
-@require_http_methods(["POST"])
 def _make(request: HttpRequest) -> HttpResponse:
     form = KeyForm(request.POST, pools=services.pool_names())
     if not form.is_valid():

@@ -126,6 +126,16 @@ def test_a_subject_links_to_its_page(action, subject, href):
     assert place(action, subject) == href
 
 
+def test_only_who_may_open_its_page_gets_a_link(vera_client, otto_client, ada_client):
+    for action, subject in (("budget.create", "API key team-a"), ("user.create", "user vic"), ("pool.scale", "demo")):
+        record(OTTO, action, subject)
+    links = {"/use/": (otto_client, ada_client), "/users/": (ada_client,), "/fleet/pools/demo/": (vera_client,)}
+    for client in (vera_client, otto_client, ada_client):
+        page = client.get("/audit/").content.decode().partition("<main")[2]
+        for href, allowed in links.items():
+            assert (f'href="{href}"' in page) == (client in allowed or href.startswith("/fleet")), href
+
+
 def test_the_actions_of_a_delivery_are_described():
     assert words("delivery.fail") == "delivery: stopped by a guard"
     assert words("policy.open_draft") == "policy: open draft"
