@@ -1,5 +1,5 @@
-"""Role checks for page views: without the role, a 403 page names the people who can help. Pages link only to views whose
-role the reader has.
+"""Role checks for page views: without the role, a 403 page names the people who can help. Pages link only to views that
+the reader's role may open.
 """
 
 import functools
