@@ -28,10 +28,10 @@ run: $(STAMP)
 pytest = $(1) -n $(2) -m "$(3)" || \
 	{ echo "== once more, alone: what failed"; $(1) -n 0 -p no:randomly -m "$(3)" --second-chance --last-failed --last-failed-no-failures none --maxfail 5; }
 
-# They wait a quarter of their time: one process more than cores, and the types beside their collection.
+# They wait a quarter of their time: one process more than cores, and imports and types beside their collection.
 test: $(TESTS_STAMP)
 	$(style)
-	@$(VENV)/bin/mypy & types=$$!; { $(call pytest,$(PYTEST),3,$(FAST)); }; tests=$$?; wait $$types && exit $$tests
+	@{ $(types); } & types=$$!; { $(call pytest,$(PYTEST),3,$(FAST)); }; tests=$$?; wait $$types && exit $$tests
 
 # They wait more than they compute.
 test-slow: $(TESTS_STAMP)
@@ -88,12 +88,12 @@ test-contracts: $(CONTRACTS)
 define style
 $(VENV)/bin/ruff check .
 $(VENV)/bin/ruff format --check .
-$(VENV)/bin/lint-imports --no-cache
 endef
+types = $(VENV)/bin/lint-imports --no-cache && $(VENV)/bin/mypy
 
 lint: $(TESTS_STAMP)
 	$(style)
-	$(VENV)/bin/mypy
+	$(types)
 
 bench: $(TESTS_STAMP)
 	$(PY) bench/start.py
