@@ -5,12 +5,13 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import ssl
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 from hypothesis import settings
+
+from controlplane.tests.migrated import made_once
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -34,6 +37,7 @@ os.environ["DATABASE_URL"] = os.environ.get("WEIR_TEST_DATABASE_URL", f"sqlite:/
 os.environ.pop("WEIR_CELERY_BROKER_URL", None)
 _POSTGRES = "WEIR_TEST_DATABASE_URL" in os.environ
 _SYSTEM_REDIS = bool(os.environ.pop("WEIR_SYSTEM_REDIS", ""))
+os.environ.setdefault("WEIR_TEST_RUN", str(_DATA))  # the folder of the first process, which ends last
 
 # Each httpx client would create its own context and load all of the system's certificates into it, which takes 30 ms.
 vars(ssl)["create_default_context"] = cache(ssl.create_default_context)
@@ -99,12 +103,24 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+# What pytest-django does for each test by marks, mails and sites, of which Weir's tests use none.
+UNUSED = {
+    "_dj_autoclear_mailbox", "_django_clear_site_cache", "_django_isolate_apps", "_django_set_urlconf",
+    "_template_string_if_invalid_marker",
+}  # fmt: skip
+
+
 @pytest.hookimpl(trylast=True)  # after `-m`
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On PostgreSQL, keep only tests that use a database, since the others are the same on every server: all tests that
+    """Leave out fixtures without effect, a third of the cost of a small test.
+
+    On PostgreSQL, keep only tests that use a database, since the others are the same on every server: all tests that
     commit, which differ by the order of their transactions, all tests in a file about what a database does, and a few
     of every other file.
     """
+    for names in (item.fixturenames for item in items if isinstance(item, pytest.Function)):
+        unused = UNUSED if "live_server" in names else {*UNUSED, "_live_server_helper"}
+        names[:] = [name for name in names if name not in unused]
     if _POSTGRES:
         files: dict[Path, list[pytest.Item]] = {}
         for item in filter(uses_database, items):
@@ -245,6 +261,29 @@ def emptied_tables_stay_empty() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flush, "emit_post_migrate_signal", lambda *_, **__: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrations_run_once() -> Iterator[None]:
+    """Copy the tables that the first test process has created, as all migrations take each process 5 s."""
+    from django.core.management.commands import migrate
+    from django.db import connection
+
+    run = migrate.Command.handle
+
+    def copied(command: migrate.Command, *given: Any, **named: Any) -> None:
+        if (
+            not _POSTGRES
+            and connection.settings_dict["NAME"].startswith("file:memory")
+            and not connection.introspection.table_names()
+        ):
+            with closing(sqlite3.connect(made_once())) as made:
+                made.backup(connection.connection)
+        run(command, *given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(migrate.Command, "handle", copied)
         yield
 
 
