@@ -55,13 +55,14 @@ def fleet_state(pools: Sequence[PoolRow]) -> FleetState | None:
     """Return the state of all pools; None without any."""
     if not pools:
         return None
-    causes = [cause for row in pools for cause in _causes(row)]
+    worst_first = sorted(pools, key=lambda row: WORST_FIRST.index(row.health))
+    causes = [cause for row in worst_first for cause in _causes(row)]
     ready, desired = sum(row.ready for row in pools), sum(row.desired_count for row in pools)
     of = counted(len(pools), "pool")
     text = f"{ready} of {counted(desired, 'instance')} ready in {of}"
     if not causes:
         return FleetState("ready" if desired else "stopped", text + ", as configured" * bool(desired))
-    status = min((row.health for row in pools), key=WORST_FIRST.index)
+    status = worst_first[0].health
     cause, href = causes[0]
     return FleetState("warning" if status == "ready" else status, text, cause, href, len(causes) - 1)
 
