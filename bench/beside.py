@@ -75,5 +75,5 @@ def put(text: str, made: str) -> str:
     """Return the page's text with `made` between its two marks."""
     parts = re.split(f"({re.escape(BEGINS)}).*?({re.escape(ENDS)})", text, flags=re.DOTALL)
     if len(parts) != 4:
-        raise ValueError(f"{README} holds the marks {BEGINS.strip()} … {ENDS} once")
+        raise ValueError(f"{README} must contain the marks {BEGINS.strip()} … {ENDS} exactly once")
     return "".join((parts[0], parts[1], made, parts[2], parts[3]))

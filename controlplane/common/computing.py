@@ -56,7 +56,7 @@ class ComputingTurns:
     def _enter(self, user: str) -> None:
         with self._changed:
             if self._asking[user] > WAITING:
-                raise Busy(f"{WAITING + 1} computations of yours run or wait already: ask again when they have ended")
+                raise Busy(f"you already have {WAITING + 1} computations running or waiting: ask again when they end")
             self._asking[user] += 1
             if not self._changed.wait_for(lambda: self._has_room(user), WAIT_S):
                 self._forget(user)

@@ -94,7 +94,7 @@ def redis_server() -> DoctorFinding:
         client = redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=1, socket_timeout=1)
         version = client.info("server").get("redis_version", "?")
     except (redis.RedisError, ValueError) as error:
-        return DoctorFinding("Redis", False, f"{url}: {error}", "start `make run` (it brings one), or check REDIS_URL")
+        return DoctorFinding("Redis", False, f"{url}: {error}", "start `make run` (it starts one), or check REDIS_URL")
     return DoctorFinding("Redis", True, f"{url}, version {version}")
 
 

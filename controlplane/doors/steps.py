@@ -119,7 +119,7 @@ STEPS = {
     "use.gather": Step(lambda: use.step(timezone.now()), 10.0, "use", "counting what API keys use"),
     "jobs.expire": Step(expire.step, 5.0, "jobs", "ending lost jobs"),
     "notices.clean_up": Step(lambda: notices.forget_old(timezone.now()), 3600.0, "upkeep", "deleting old notices"),
-    "use.clean_up": Step(use.clean_up, 3600.0, "upkeep", "making days of old hours of use"),
+    "use.clean_up": Step(use.clean_up, 3600.0, "upkeep", "summing old hours of use into days"),
     "batches.clean_up": Step(lambda: batches.forget_old(timezone.now()), 3600.0, "upkeep", "deleting old batches"),
     "api.clean_up": Step(clean_up_api, 3600.0, "upkeep", "deleting expired sessions"),
 }

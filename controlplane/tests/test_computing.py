@@ -89,7 +89,7 @@ def test_a_users_fourth_waiting_computation_is_refused_at_once() -> None:
         waiting = [held.ask("vera") for _ in range(computing.WAITING)]
         while turns._asking["vera"] <= computing.WAITING:
             time.sleep(0.001)
-        with pytest.raises(Busy, match="3 computations of yours run or wait already"), turns.turn("vera"):
+        with pytest.raises(Busy, match="you already have 3 computations running or waiting"), turns.turn("vera"):
             pass
     assert all(each.result() is None for each in waiting)
     assert not turns._asking

@@ -50,7 +50,7 @@ def busy(monkeypatch):
     """Refuse computations, as if the same user already had too many."""
 
     def refuses(*_):
-        raise Busy("3 computations of yours run or wait already: ask again when they have ended")
+        raise Busy("you already have 3 computations running or waiting: ask again when they end")
 
     computing.REMEMBERING.clear()
     monkeypatch.setattr(computing, "_made", refuses)
@@ -60,7 +60,7 @@ def busy(monkeypatch):
 def test_a_page_that_asks_for_too_much_at_once_explains_that_and_when_to_retry(quiet, busy, path):
     answer = quiet.get(path)
     assert (answer.status_code, answer.headers["Retry-After"], answer.headers["Refresh"]) == (429, "5", "5")
-    assert b"3 computations of yours run or wait already" in answer.content
+    assert b"You already have 3 computations running or waiting" in answer.content
     assert b"This page asks again by itself." in answer.content
 
 
@@ -86,7 +86,7 @@ def test_a_computation_whose_process_is_killed_says_so_on_pages_and_over_rest(qu
 def test_an_operation_that_asks_for_too_much_at_once_explains_that_and_when_to_retry(vera, busy):
     answer = api_caller(vera).post("/systems/tutti", {"inputs": {}})
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "5")
-    assert answer.json()["detail"].startswith("3 computations of yours")
+    assert answer.json()["detail"].startswith("you already have 3 computations")
 
 
 def test_a_users_session_and_tokens_compute_as_one_user_and_a_stranger_computes_nothing(vera, quiet, monkeypatch):

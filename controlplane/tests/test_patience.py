@@ -14,7 +14,7 @@ def test_a_wait_whose_mark_changes_continues_past_the_idle_limit_and_is_reported
     assert looks(Patience(0, idle_s=10), range(61)) == [15, 30, 45, 60]
 
 
-def test_rare_changes_of_the_mark_are_enough():
+def test_a_mark_that_changes_just_within_the_idle_limit_continues_the_wait():
     assert looks(Patience(0, idle_s=10), [now // 9 for now in range(100)]) == [15, 30, 45, 60, 75, 90]
 
 

@@ -41,7 +41,7 @@ def test_there_are_templates_to_check():
     assert len(TEMPLATES) > 15
 
 
-def test_pages_carry_the_strict_policy(db, client):
+def test_pages_have_a_strict_content_security_policy(db, client):
     policy = client.get("/login").headers["Content-Security-Policy"]
     assert "script-src 'self'" in policy
     assert "style-src 'self'" in policy

@@ -11,7 +11,7 @@ Answer = TypeVar("Answer")
 
 
 class Clients(Generic[Answer]):
-    """Clients of `ask`, which takes a client and a text that no other request has."""
+    """Clients that call `ask(client, text)` in a loop, each time with a different text."""
 
     def __init__(self, count: int, ask: Callable[[httpx.Client, str], Answer], pause_s: float = 0.0) -> None:
         self.answers: list[Answer] = []

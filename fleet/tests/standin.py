@@ -65,7 +65,7 @@ class Handler(StreamRequestHandler):
         self.answer(200, "")
 
     def order(self, path: str, body: str) -> None:
-        """Carry out an order of sleep mode; the page of models lists `orders`."""
+        """Carry out a sleep-mode order, and add it to the `orders` that the models page lists."""
         behaviour.setdefault("orders", []).append(f"{path} {body}".strip())
         time.sleep(behaviour.get("sleep_delay_s", 0.0))
         status = behaviour.get("sleep_status", 200) if path.startswith(behaviour.get("fails", "/")) else 200

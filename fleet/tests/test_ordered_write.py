@@ -72,7 +72,7 @@ def test_the_periodic_step_does_not_undo_a_publication_that_came_between(pool: P
     assert publish_step() == []
 
 
-def test_a_change_and_its_reversal_are_not_lost_to_a_view_from_between(pool: Pool, live_redis: redis.Redis) -> None:
+def test_a_view_read_between_a_change_and_its_reversal_overwrites_neither(pool: Pool, live_redis: redis.Redis) -> None:
     publish("one")
     with between_reading_and_writing(lambda: publish("one")):  # Redis holds it only briefly
         publish("two")

@@ -107,9 +107,8 @@ def test_scaling_beyond_the_limits_is_refused(pool: Pool, replicas: int) -> None
 
 
 def loaded(pool: Pool, waiting: float) -> None:
-    """Return two ready instances with this number of waiting requests each, besides three that no
-    instance would start.
-    """
+    """Make two ready instances with this number of waiting requests each, plus three deferred ones, which no instance
+    would start."""
     for ordinal in range(2):
         name, fields = f"p-{ordinal}", {"ordinal": ordinal, "state": State.READY}
         row, _ = Instance.objects.update_or_create(pool=pool, name=name, defaults=fields)

@@ -221,9 +221,7 @@ def test_more_replicas_than_the_options_allow_are_refused(kind: str, engine: Any
         ("vllm", {"gpus": ["0", "1"]}, 1),
     ],
 )
-def test_without_replicas_a_pool_has_every_listed_adopted_engine_or_one_that_weir_starts(
-    kind: str, engine: Any, replicas: int
-) -> None:
+def test_without_replicas_a_pool_adopts_all_listed_engines_or_starts_one(kind: str, engine: Any, replicas: int) -> None:
     pool = {"name": "p", "model": "m", "kind": kind, "engine": engine}
     document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": [pool]}}
     assert parse_fleet(document).pools[0].replicas == replicas

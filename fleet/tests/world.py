@@ -116,7 +116,7 @@ class World:
         return selectors.instance(name)
 
     def age(self, seconds: float, name: str = "p-0") -> None:
-        """Let time pass on the instance's record."""
+        """Move the times in the instance's record into the past."""
         row = self.one(name)
         past = {key: getattr(row, key) for key in ("since", "next_start_at", "stop_deadline")}
         changes = {key: in_seconds(value, -seconds) for key, value in past.items() if value is not None}

@@ -61,7 +61,7 @@ def columns(
     waiting, usage = [one.waiting for one in instances], [one.kv_usage for one in instances]
     known = [one.known for one in instances] if KV_UNKNOWN in usage else []
     own = [one.cached_tokens for one in instances] if request.held is None else []
-    # By named fields, which compiled code reads at once
+    # Fields are named one by one, because compiled code reads them directly
     made: dict[str, Any] = {
         "id": ids,
         "cached": _shortened(list(cached_by(request, ids, own))),

@@ -36,8 +36,7 @@ _PARTS = frozenset(
 
 
 def kind_of(api_path: str, document: Mapping[str, Any], *, plain: bool = False) -> str:
-    """Return the API, and the fields that may distinguish two requests with the same text. `plain` is that of
-    Prompt."""
+    """Return the API, and the fields that may distinguish two requests with the same text. `plain` is Prompt.plain."""
     if plain and _FIELDS.isdisjoint(document):
         return api_path
     turns = document.get("messages") or document.get("input")

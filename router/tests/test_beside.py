@@ -34,7 +34,7 @@ def test_the_page_gets_a_new_table_between_its_marks():
     made = beside.put(page, "a table\n")
     assert f"{beside.BEGINS}a table\n{beside.ENDS}" in made
     assert beside.put(made, "another\n") == beside.put(page, "another\n")
-    with pytest.raises(ValueError, match="holds the marks"):
+    with pytest.raises(ValueError, match="must contain the marks"):
         beside.put("no marks", "a table")
 
 

@@ -23,7 +23,7 @@ def cut(data, places):
 EVENT = b'data: {"id":"x","model":"llama","choices":[{"delta":{"content":"hi"}}]}\n\n'
 
 
-@example([EVENT.index(b"llama") + len(b'llama"')])  # after the name, whose last quote may not close it
+@example([EVENT.index(b"llama") + len(b'llama"')])  # a read ends after the name, at a quote that may be escaped
 @given(st.lists(st.integers(0, 3 * len(EVENT)), max_size=12))
 def test_every_event_is_renamed_wherever_the_stream_is_split(places):
     assert passed("llama", "chat-large", *cut(EVENT * 3, places)) == EVENT.replace(b"llama", b"chat-large") * 3

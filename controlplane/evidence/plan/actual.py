@@ -169,7 +169,7 @@ def _figure(
 
 
 def share_interval(held: Sequence[bool], sessions: Sequence[str]) -> tuple[float, float]:
-    """Return the interval of a share of at least one request."""
+    """Return the interval of the share of requests that held the limits; there is at least one request."""
     sums = defaultdict[str, list[int]](lambda: [0, 0])
     for one, session in zip(held, sessions, strict=True):
         sums[session][0] += one

@@ -115,7 +115,7 @@ def _has_engine(pool: PoolSpec, answer: planned.Answer, row: planned.Row) -> boo
 
 def _caution(match: _Match) -> str:
     usual = _parsed(match.live) == document.parse(document.default(match.row["policy"]))
-    return "" if usual else f"The policy {match.pool.policy} has other parameters than the one that was planned with."
+    return "" if usual else f"The policy {match.pool.policy} has different parameters from the one in the plan."
 
 
 def _last_change(pool: Pool, plan: FleetPlan) -> datetime:
@@ -151,6 +151,6 @@ def _never(answer: planned.Answer) -> str:
             row = next((at for at, row in rows if _has_engine(spec_of(version), answer, row)), 0)
             if row and later is not None:
                 until = f"version {later.number}, {later.at:%Y-%m-%d %H:%M} UTC"
-                return f"Another fleet since: {pool.name} had the engines of row {row} until {until}."
+                return f"The fleet has changed: {pool.name} had the engines of row {row} until {until}."
             later = version
-    return "No pool is as in a row: its engines, number of instances and policy."
+    return "No pool matches a row in engines, number of instances and policy."

@@ -23,7 +23,7 @@ class FleetPlan(TwinJob):
         ordering = ["-pk"]
         verbose_name = "plan"
         indexes = [
-            models.Index(fields=["status"], name="plan_by_status"),  # read by controlplane.doors.jobs.expire, every 5 s
+            models.Index(fields=["status"], name="plan_by_status"),  # read by doors.jobs.expire every 5 s
             models.Index(fields=["key"], name="plan_by_key"),  # A start looks for an earlier plan of the same question.
         ]
 

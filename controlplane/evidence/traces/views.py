@@ -15,7 +15,7 @@ from controlplane.evidence.traces.types import BadTrace, TraceSummary
 from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
 
-STILL_RECORDED = "Still recorded: lengths are known of the copy that an experiment keeps."
+STILL_RECORDED = "Still being recorded: lengths are known only for the copy that an experiment keeps."
 NOT_READ = "Known once an experiment has read the file."
 
 

@@ -34,7 +34,7 @@ class Tuning(PolicyJob):
     class Meta:
         ordering = ["-pk"]
         indexes = [
-            models.Index(fields=["status"], name="tuning_by_status"),  # controlplane.doors.jobs.expire, every 5 s
+            models.Index(fields=["status"], name="tuning_by_status"),  # read by doors.jobs.expire every 5 s
         ]
 
 

@@ -45,7 +45,7 @@ class Command(BaseCommand):
         parser.add_argument("request_id", help="x-request-id of the answer")
         other = parser.add_mutually_exclusive_group()
         other.add_argument("--pool", help="by the live policy of this pool")
-        other.add_argument("--policy", help="by this policy, its live version unless --version says another")
+        other.add_argument("--policy", help="by this policy: its live version, or the one that --version names")
         other.add_argument("--file", help="by the policy document (JSON) in this file, - for standard input")
         parser.add_argument("--version", type=int, metavar="N", help="by this version of the policy")
 

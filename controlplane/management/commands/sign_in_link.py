@@ -13,8 +13,8 @@ class Command(BaseCommand):
     help = "Print a link that signs the user in once, within 5 minutes."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("name", help="of the user, such as admin")
-        parser.add_argument("--url", default="http://127.0.0.1:8000", help="of the pages, as the browser opens them")
+        parser.add_argument("name", help="name of the user, such as admin")
+        parser.add_argument("--url", default="http://127.0.0.1:8000", help="base URL of the pages, as browsers use it")
 
     def handle(self, *args: Any, name: str, url: str, **options: Any) -> None:
         try:

@@ -69,7 +69,7 @@ class Batch(Job):
 
     class Meta:
         ordering = ["-pk"]
-        indexes = [models.Index(fields=["status"], name="batch_by_status")]  # controlplane.doors.jobs.expire, every 5 s
+        indexes = [models.Index(fields=["status"], name="batch_by_status")]  # read by doors.jobs.expire every 5 s
 
     def __str__(self) -> str:
         return self.name

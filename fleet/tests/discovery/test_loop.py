@@ -54,7 +54,7 @@ class Others:
         self.world.tick()
 
     def until(self, condition: Callable[[], bool], limit_s: float = 60.0) -> int:
-        """Return the number of rounds of steps that it took, one per second."""
+        """Take steps until the condition holds; return the number of rounds, which are one second apart."""
         began, rounds = time.monotonic(), 0
         while not condition():
             assert time.monotonic() - began < limit_s, self.world.states()
@@ -68,10 +68,10 @@ class Others:
         return [(engine.key, engine.held) for engine in source.look()]
 
     def comes(self, before: list[tuple[str, str]]) -> None:
-        """Wait until the watch has seen the change; the loop does not step meanwhile."""
+        """Wait, without taking steps, until the watch has seen the change."""
         end = time.monotonic() + 60
         while self.seen() == before:
-            assert time.monotonic() < end, "the watch tells nothing"
+            assert time.monotonic() < end, "the watch reports no change"
             time.sleep(0.01)
 
     def routable(self) -> list[str]:

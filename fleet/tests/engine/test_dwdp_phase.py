@@ -119,7 +119,7 @@ def test_decode_never_hides_the_copy() -> None:
     assert decode.exposed_ms > 5 * decode.window_ms / 3
 
 
-def test_a_layer_of_dep_that_memory_limits_reads_64_experts_and_the_shared_one() -> None:
+def test_a_memory_bound_layer_of_dep_reads_64_experts_and_the_shared_one() -> None:
     small = replace(R1, max_tokens=32, filled=1.0, prompts=Prompts(32))
     assert small.dep_computing.experts == pytest.approx(small.dwdp_computing.experts * 65 / 257)
     assert small.dep_computing.experts == pytest.approx(65 * READ_MS)

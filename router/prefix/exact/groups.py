@@ -84,7 +84,7 @@ class GroupNeeds:
         return end - left
 
     def _missing(self, end: int, bits: int, mask_at: MaskAt, rule: int) -> list[tuple[int, int]]:
-        """Return the earlier end of the hit: before the block that some instances lack."""
+        """Return pairs of (earlier end of the hit, instances that lack the block there)."""
         shorter = []
         for group, need in enumerate(self.needs):
             parts, step = need.parts, need.step

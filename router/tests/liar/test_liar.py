@@ -48,7 +48,7 @@ def test_a_whole_answer_in_place_of_a_stream_is_charged_by_its_events_if_it_has_
 
 
 @pytest.mark.parametrize("status", [400, 503])
-def test_a_refusal_without_a_body_counts_even_if_the_connection_ends_it(stage: Stage, status: int) -> None:
+def test_a_refusal_without_a_body_counts_even_if_the_connection_then_closes(stage: Stage, status: int) -> None:
     machine = OffloadMachine(stage)
     machine.begins(connector="mooncake_p2p", decoder="decode")
     for _ in range(4):

@@ -311,7 +311,7 @@ def test_probes_of_other_routers_do_not_count_as_tokens_of_clients(proven: Progr
     assert proven.stalled
 
 
-def test_answers_whose_tokens_would_not_show_have_the_time_of_a_whole_answer(proven: Progress) -> None:
+def test_an_engine_whose_tokens_are_not_visible_gets_the_time_of_a_whole_answer(proven: Progress) -> None:
     assert answers_probes(proven, 400, late_s=300.0) == 301
 
 

@@ -39,7 +39,7 @@ async def test_a_compiled_router_serves_targets_with_and_without_a_query(alone, 
     ("body", "code"),
     [(b"{", "invalid_json"), (b'{"model":1}', "invalid_json")],
 )
-async def test_refusals_have_the_code_of_their_class(alone, engines, client, body, code):  # noqa: F811
+async def test_each_class_of_refusals_keeps_its_error_code(alone, engines, client, body, code):  # noqa: F811
     """When compiled, exceptions lost the attributes of their classes."""
     router = alone("--instances", urls(await engines(plain())))
     await router.ready()
@@ -47,7 +47,7 @@ async def test_refusals_have_the_code_of_their_class(alone, engines, client, bod
     assert (answer.status_code, json.loads(answer.content)["error"]["code"]) == (400, code)
 
 
-async def test_errors_of_engines_have_the_code_of_their_class(alone, engines, client, tmp_path):  # noqa: F811
+async def test_each_class_of_engine_errors_keeps_its_error_code(alone, engines, client, tmp_path):  # noqa: F811
     (tmp_path / "policy.json").write_text(json.dumps({"strategy": {"name": "round_robin"}}))
     router = alone("--instances", "http://127.0.0.1:1", "--policy", tmp_path / "policy.json")
     answer = await client.post(f"{router.url}/v1/completions", json=BODY)

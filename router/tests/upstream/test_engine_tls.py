@@ -29,7 +29,7 @@ def due(monkeypatch):
 
 @dataclass
 class Signed:
-    """A trusted authority, an untrusted one, and certificates of both."""
+    """A trusted authority, an untrusted one, and a certificate from each."""
 
     own: Authority
     other: Authority

@@ -148,7 +148,7 @@ def test_differences_of_shares_have_intervals_and_higher_is_better():
     assert "within_slo" not in {metric for _, _, metric in rows_of({"base": base, "good": good})}
 
 
-def test_an_arm_is_not_the_best_by_tokens_that_it_may_have_transferred():
+def test_a_hit_ratio_that_may_include_transferred_tokens_makes_no_arm_the_best():
     base, good = (keyed(*(record(i, cached_tokens=cached) for i in range(50))) for cached in (100, 900))
     rows = comparison.differences({"base": base, "good": good}, LIMITS, no_beat)
     winners, tied = comparison.best([{"name": name} for name in ("base", "good")], rows)

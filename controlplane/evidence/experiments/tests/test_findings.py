@@ -43,7 +43,7 @@ def test_an_arm_is_tied_when_no_other_beats_it(arms, marked):
     assert findings.best_or_tied(arms, "ttft_p90") == marked
 
 
-def test_no_arm_is_marked_by_tokens_that_may_have_been_transferred():
+def test_a_hit_ratio_that_may_include_transferred_tokens_marks_no_arm():
     by_cache = {"A": [played(1.0, cached=0.1)] * 3, "static": [played(2.0, cached=1.0)] * 3}
     _, _, a, static = findings.table(by_cache, ("ttft_p90", "cached"))
     assert (a, static) == ("| A | **1.00 ± 0.00** | 10.0 ± 0.0 |", "| static | 2.00 ± 0.00 | 100.0 ± 0.0 |")

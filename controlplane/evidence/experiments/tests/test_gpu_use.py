@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def fresh_inventory():
-    """A node keeps its inventory for a while, and other tests use the same one."""
+    """Clear the cache of nodes' inventories, which all tests share."""
     nodes._inventory.cache_clear()
     yield
     nodes._inventory.cache_clear()

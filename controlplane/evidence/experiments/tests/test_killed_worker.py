@@ -77,7 +77,7 @@ def test_a_killed_worker_loses_no_finished_request_and_its_run_ends_failed(worke
         while engine.answered < 20 and time.monotonic() < deadline:
             time.sleep(0.02)
         finished = engine.answered
-        while answered(path) < finished and time.monotonic() < deadline:  # what has left the engine reaches the client
+        while answered(path) < finished and time.monotonic() < deadline:  # answers in transit still reach the client
             time.sleep(0.02)
 
     with engine_in_a_thread() as engine:

@@ -180,7 +180,7 @@ def read(number):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("cancelled", [True, False])
-def test_results_are_stopped_by_cancelling_and_their_failure_is_reported(
+def test_an_experiment_cancelled_or_failing_while_its_results_are_made_says_so(
     ci, demo_pool, sent, data_dir, monkeypatch, cancelled
 ):
     number = ci.post("/experiments", body(mode="twin", time_scale=1, duration_s=20)).json()["id"]

@@ -180,7 +180,7 @@ def test_a_pool_that_differs_from_its_row_says_what_is_missing(
     pool.refresh_from_db()
     record_version(pool, before, pool_spec(pool), "otto", "")
     PoolVersion.objects.filter(number=2).update(config={"model": "m", "kind": "sim", "engine": {"forgotten": 1}})
-    assert said(ci, plan)["reason"].startswith("Another fleet since: demo had the engines of row 1 until version 2")
+    assert said(ci, plan)["reason"].startswith("The fleet has changed: demo had the engines of row 1 until version 2")
     Pool.objects.update(engine=ENGINE)
     pool.refresh_from_db()
     record_version(pool, None, pool_spec(pool), "otto", "")
@@ -192,7 +192,7 @@ def test_a_pool_that_differs_from_its_row_says_what_is_missing(
     FleetPlan.objects.update(result={**ANSWER, "rows": [{**ROW, "policy": "lpwl"}]})
     assert said(ci, plan)["reason"].endswith("it needs the strategy lpwl published instead of priced.")
     FleetPlan.objects.update(result={**ANSWER, "rows": [{**ROW, "engine": {**ENGINE, "tp": 2}}]})
-    assert said(ci, plan)["reason"].startswith("No pool is as in a row")
+    assert said(ci, plan)["reason"].startswith("No pool matches a row")
     FleetPlan.objects.update(result=None, status="failed")
     assert said(ci, plan)["reason"] == "The plan has no rows; it is failed."
     assert ci.get("/plans/99/actual").status_code == 404

@@ -164,7 +164,7 @@ def test_a_row_becomes_the_draft_of_a_fleet_document(
     assert "model_profile" in text(review)
     pool.refresh_from_db()
     assert pool.engine == {}, "nothing is applied before its review"
-    assert applied.what_came_of(made).reason.startswith("No pool is as in a row")
+    assert applied.what_came_of(made).reason.startswith("No pool matches a row")
     apply_fleet(draft.context["document"], "otto")
     found = applied.what_came_of(made)
     assert (found.row, found.pool, found.reason) == (1, "demo", f"0 of {rows[0]['replicas']} instances are ready.")

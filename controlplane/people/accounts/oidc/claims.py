@@ -27,7 +27,7 @@ def granted(claims: Mapping[str, Any], config: OidcConfig) -> Role | Literal[""]
 
 
 def is_unverified(claims: Mapping[str, Any], config: OidcConfig) -> bool:
-    """Return whether the role claim is an address that the provider does not state to be verified."""
+    """Return whether the role claim is an address that the provider does not mark as verified."""
     *place, last = config.role_claim
     beside = _at(claims, place)
     stated = isinstance(beside, Mapping) and last in beside and last in VERIFIED

@@ -63,7 +63,7 @@ def test_every_number_of_the_table_has_a_source() -> None:
         assert told == given, device.name
 
 
-def test_a_prefix_is_one_object_per_block_layer_and_half() -> None:
+def test_a_prefix_has_two_objects_per_block_and_layer_one_for_k_and_one_for_v() -> None:
     qwen = layout_of(profile("h100_sxm", "Qwen3-32B", 2))
     assert qwen.objects(PROMPT) == 262_144
     assert qwen.bytes(PROMPT) == PROMPT * 262_144 / 2
@@ -85,7 +85,7 @@ def test_figure_11_the_published_times_and_gains() -> None:
     assert 1 - warm_s(SSD_TUTTI, PROMPT - 64) / warm_s(SSD_GDS, PROMPT - 64) == pytest.approx(0.614, abs=0.03)
 
 
-def test_a_set_up_at_the_links_rate_puts_dram_ahead_of_tutti_above_96k_where_a_lower_rate_does_not() -> None:
+def test_above_96k_dram_is_ahead_of_tutti_with_a_set_up_at_the_links_rate_but_not_with_a_lower_rate() -> None:
     """DRAM is published as 20.6 % ahead. The crossover of figure 13 is one number: a set-up at 50 GB/s, or a rate."""
     slower = replace(DRAM, read_bytes_per_s=19.4e9)
     ahead = {device: 1 - warm_s(device, 127 * K) / warm_s(SSD_TUTTI, 127 * K) for device in (DRAM_FITTED, slower)}
@@ -126,7 +126,7 @@ def test_a_medium_slower_than_computing_is_never_used() -> None:
     assert shortest_worth_loading(PLAIN, replace(SSD, object_s=1.0), LLAMA) is None
 
 
-def test_addresses_staging_and_wear() -> None:
+def test_addresses_and_staging_take_gpu_memory_and_writes_wear_drives() -> None:
     pool = 60 * 2**30
     assert metadata_bytes("prp", pool) == 3.75 * 2**30
     assert metadata_bytes("sgl", pool) == 15 * 2**20

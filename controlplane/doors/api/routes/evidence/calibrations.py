@@ -54,11 +54,11 @@ class HeldOutOut(Schema):
     n: int
     ttft: float | None = Field(description="Mean of |modelled / measured - 1| over the requests")
     tpot: float | None
-    ttft_mean: float | None = Field(description="Signed relative error of the mean; so are the next fields")
+    ttft_mean: float | None = Field(description="Signed relative error of the mean, like the next fields")
     ttft_p99: float | None = Field(description="From 100 requests on")
     tpot_mean: float | None
     e2e_mean: float | None
-    blocks: int = Field(1, description="Of time; the signed errors are those of the worst")
+    blocks: int = Field(1, description="Blocks of time; the signed errors are those of the worst block")
 
 
 class LoadRangeOut(Schema):

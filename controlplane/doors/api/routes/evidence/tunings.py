@@ -105,7 +105,7 @@ def resume_tuning(request: HttpRequest, name: str, number: Number) -> Any:
 
 @_act("/{name}/tunings/{number}/draft", response={201: DraftOut})
 def draft_tuning(request: HttpRequest, response: HttpResponse, name: str, number: Number, payload: DraftIn) -> Any:
-    """Open a draft with the values of a winner and its evidence as note; 409 while another draft is open"""
+    """Open a draft with the values of a winner and its evidence as a note; 409 while another draft is open"""
     tuning, seen = policy_job.numbered(Tuning, name, number), etags.if_match(request)
     draft = services.draft_of(tuning, payload.trial, actor_of(request), if_match=seen)
     return Status(201, etags.of(response, draft))

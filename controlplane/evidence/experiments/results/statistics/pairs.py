@@ -100,8 +100,7 @@ def ratio_difference(arm: SumRatio, base: SumRatio) -> ResampledEstimate:
 
 
 def ratio_of_ratios(arm: SumRatio, base: SumRatio) -> ResampledEstimate:
-    """Return the ratio, with the first-order error of its logarithm; if one side is zero, an estimate from no
-    requests."""
+    """Return the ratio, with the first-order error of its logarithm; if one side is zero, n is 0."""
     value, reference = arm.value, base.value
     if not value or not reference:
         return ResampledEstimate(stats.ratio(value, reference), (stats.ratio(value, reference),), 0)
