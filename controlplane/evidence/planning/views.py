@@ -4,7 +4,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods
 from pydantic import ValidationError
 
 from controlplane.common.input_errors import problems_of
@@ -15,7 +15,7 @@ from controlplane.evidence.planning.models import FleetPlan
 from controlplane.evidence.previews import policy_job
 from controlplane.evidence.traces import library
 from controlplane.evidence.traces.types import BadTrace
-from controlplane.people.accounts.decorators import operator_required
+from controlplane.people.accounts.decorators import operator_action, operator_required
 from controlplane.people.audit.services import actor_of
 from fleet.engine.profiles import model_names
 from fleet.jobs import DONE
@@ -73,8 +73,7 @@ def _shown(request: HttpRequest, number: int, template: str) -> HttpResponse:
     return render(request, template, context)
 
 
-@operator_required
-@require_POST
+@operator_action
 def cancel(request: HttpRequest, number: int) -> HttpResponse:
     policy_job.cancel(services.numbered(number), actor_of(request))
     return redirect("plan", number=number)

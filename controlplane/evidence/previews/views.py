@@ -6,14 +6,14 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET
 from pydantic import ValidationError
 
 from controlplane.common import input_errors
 from controlplane.evidence.previews import page, policy_job, selectors, services
 from controlplane.evidence.previews.body import PreviewIn
 from controlplane.evidence.previews.models import Preview
-from controlplane.people.accounts.decorators import operator_required
+from controlplane.people.accounts.decorators import operator_action
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.drafts import conflicts, views
@@ -26,8 +26,7 @@ from router.contract.values.problem import InvalidInput
 NOT_SAVED = "the draft could not be saved: see the message beside “Save draft”"
 
 
-@operator_required
-@require_POST
+@operator_action
 def start(request: HttpRequest, name: str) -> HttpResponse:
     """Preview the draft. If the form has the draft's fields, the draft is saved first; an invalid one is refused."""
     policy = find(name)
@@ -110,8 +109,7 @@ def _of_itself(request: HttpRequest, preview: Preview) -> dict[str, Any]:
     return page.panel(request, policy, policies.open_draft(policy), preview, fixed=True)
 
 
-@operator_required
-@require_POST
+@operator_action
 def cancel(request: HttpRequest, name: str, number: int) -> HttpResponse:
     preview = policy_job.numbered(Preview, name, number)
     policy_job.cancel(preview, actor_of(request))

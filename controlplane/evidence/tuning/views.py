@@ -3,7 +3,7 @@
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods
 
 from controlplane.evidence.previews import page as previews
 from controlplane.evidence.previews.policy_job import cancel as cancel_job
@@ -11,7 +11,7 @@ from controlplane.evidence.previews.policy_job import numbered, of_policy
 from controlplane.evidence.tuning import display, search, services
 from controlplane.evidence.tuning.form import TuningForm
 from controlplane.evidence.tuning.models import Tuning
-from controlplane.people.accounts.decorators import operator_required
+from controlplane.people.accounts.decorators import operator_action, operator_required
 from controlplane.people.audit.services import actor_of
 from controlplane.people.permissions import can_operate
 from controlplane.traffic.policies import selectors as policies
@@ -80,22 +80,19 @@ def _shown(request: HttpRequest, tuning: Tuning, template: str) -> HttpResponse:
     return render(request, template, context)
 
 
-@operator_required
-@require_POST
+@operator_action
 def cancel(request: HttpRequest, name: str, number: int) -> HttpResponse:
     cancel_job(numbered(Tuning, name, number), actor_of(request))
     return redirect("tuning", name=name, number=number)
 
 
-@operator_required
-@require_POST
+@operator_action
 def resume(request: HttpRequest, name: str, number: int) -> HttpResponse:
     services.resume(numbered(Tuning, name, number), actor_of(request))
     return redirect("tuning", name=name, number=number)
 
 
-@operator_required
-@require_POST
+@operator_action
 def draft(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Open a draft with the values of the winner `trial`."""
     tuning, trial = numbered(Tuning, name, number), request.POST.get("trial", "")

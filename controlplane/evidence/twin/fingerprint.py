@@ -30,7 +30,7 @@ COMMENT = re.compile(r"#.*")
 
 @cache
 def source_sha256() -> str:
-    """Return the hash of this installation; equal for equal code, also without a repository."""
+    """Return the hash of this installation's code, which needs no repository and is equal for equal code."""
     base = installation.CODE
     return sha256_of({str(path.relative_to(base)): path.read_bytes() for path in reached(ROOTS, base).values()})
 

@@ -8,11 +8,11 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
 from controlplane.common.as_seen import posted
 from controlplane.pages.delivery_pages import plan_form
-from controlplane.people.accounts.decorators import RoleMissing, admin_required
+from controlplane.people.accounts.decorators import RoleMissing, admin_action
 from controlplane.people.audit.services import actor_of
 from controlplane.people.permissions import can_administer, who_can
 from controlplane.traffic.deliveries import services
@@ -52,8 +52,7 @@ def _read(kind: Callable[[str], object], text: str) -> object:
         return text
 
 
-@admin_required
-@require_POST
+@admin_action
 def rules(request: HttpRequest, name: str) -> HttpResponse:
     """Set who may go live without a delivery, how many approvals a plan needs, and its minimum contents."""
     policy = find(name)
@@ -141,8 +140,7 @@ def _row(freeze: Freeze) -> FreezeRow:
     return FreezeRow(freeze, bool(ahead) and ahead[0].start <= now, ahead[:NEXT])
 
 
-@admin_required
-@require_POST
+@admin_action
 def remove(request: HttpRequest, number: int) -> HttpResponse:
     freeze = freezing.freeze(number)
     freezing.remove_freeze(freeze, actor_of(request), if_match=posted(request))

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET, require_POST
 from controlplane.live.dashboard.page import CONSTANTS
 from controlplane.pages.delivery_pages import reading, trial
 from controlplane.pages.delivery_pages.verbs import VERBS, Verb, offered, refusal, waiting_for
-from controlplane.people.accounts.decorators import RoleMissing, operator_required
+from controlplane.people.accounts.decorators import RoleMissing, operator_action
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.deliveries import selectors
 from controlplane.traffic.deliveries.foresight import foresee
@@ -54,8 +54,7 @@ def delivery_list(request: HttpRequest) -> HttpResponse:
     return render(request, "deliveries/list.html", context)
 
 
-@operator_required
-@require_POST
+@operator_action
 def try_one(request: HttpRequest) -> HttpResponse:
     """Start a trial of a good or a harmful candidate on the demo fleet."""
     offered, kind = trial.offered(), request.POST.get("candidate")

@@ -6,12 +6,11 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
-from django.views.decorators.http import require_POST
 
 from controlplane.pages.fleet_ops import actions
 from controlplane.pages.fleet_ops.rows import find_instance
 from controlplane.pages.fleet_pages.lifecycle_views import reason_of
-from controlplane.people.accounts.decorators import operator_required
+from controlplane.people.accounts.decorators import operator_action
 from controlplane.people.audit.services import actor_of
 from fleet import jobs
 from fleet.calibration import selectors
@@ -55,8 +54,7 @@ def can_be_measured(instance: Instance) -> bool:
     return kind is not None and kind.serves and not kind.simulated
 
 
-@operator_required
-@require_POST
+@operator_action
 def calibrate(request: HttpRequest, name: str, source: str = SWEEP) -> HttpResponse:
     find_instance(name)
     try:
@@ -70,8 +68,7 @@ def calibrate(request: HttpRequest, name: str, source: str = SWEEP) -> HttpRespo
     return redirect("fleet-instance", name=name)
 
 
-@operator_required
-@require_POST
+@operator_action
 def cancel(request: HttpRequest, name: str) -> HttpResponse:
     try:
         actions.cancel_calibration(name, actor_of(request))

@@ -5,12 +5,11 @@ from collections.abc import Callable
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from controlplane.common.as_seen import posted
 from controlplane.pages.fleet_ops import actions
 from controlplane.pages.fleet_ops.rows import find_pool
-from controlplane.people.accounts.decorators import operator_required
+from controlplane.people.accounts.decorators import operator_action
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.policies.errors import RulesForbid
 from fleet import services
@@ -37,8 +36,7 @@ def _done(request: HttpRequest, name: str, change: Callable[[], str]) -> HttpRes
     return redirect("fleet-pool", name=name)
 
 
-@operator_required
-@require_POST
+@operator_action
 def scale(request: HttpRequest, name: str) -> HttpResponse:
     def change() -> str:
         replicas = _number(request, "replicas")
@@ -50,8 +48,7 @@ def scale(request: HttpRequest, name: str) -> HttpResponse:
     return _done(request, name, change)
 
 
-@operator_required
-@require_POST
+@operator_action
 def set_mode(request: HttpRequest, name: str, mode: str) -> HttpResponse:
     if mode not in (SERVE, OBSERVE):
         raise Http404(f"no mode is named {mode}")
@@ -63,8 +60,7 @@ def set_mode(request: HttpRequest, name: str, mode: str) -> HttpResponse:
     return _done(request, name, change)
 
 
-@operator_required
-@require_POST
+@operator_action
 def roll_back(request: HttpRequest, name: str) -> HttpResponse:
     def change() -> str:
         seen, number = posted(request), _number(request, "version")
@@ -74,8 +70,7 @@ def roll_back(request: HttpRequest, name: str) -> HttpResponse:
     return _done(request, name, change)
 
 
-@operator_required
-@require_POST
+@operator_action
 def resume(request: HttpRequest, name: str) -> HttpResponse:
     def change() -> str:
         actions.resume(name, actor_of(request), reason_of(request), if_match=posted(request))

@@ -4,7 +4,7 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET
 
 from controlplane.base.schedule.workers import control_workers
 from controlplane.common.as_seen import posted
@@ -13,7 +13,7 @@ from controlplane.pages.fleet_ops.node_rows import NodeRow, node_rows, simulated
 from controlplane.pages.fleet_ops.rows import instance_rows
 from controlplane.pages.fleet_pages.lifecycle_views import reason_of
 from controlplane.pages.fleet_pages.views import InstanceAction, charts, render_part
-from controlplane.people.accounts.decorators import operator_required
+from controlplane.people.accounts.decorators import operator_action
 from controlplane.people.audit.services import actor_of
 from fleet import selectors
 from fleet.control import forget as forgetting
@@ -68,8 +68,7 @@ def _verbs(node: Node) -> tuple[InstanceAction, ...]:
     return (UNCORDON, DRAIN) if node.cordoned else (CORDON, DRAIN)
 
 
-@operator_required
-@require_POST
+@operator_action
 def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
     if verb not in actions.NODE_VERBS:
         raise Http404(f"no such action: {verb}")
@@ -82,8 +81,7 @@ def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
     return redirect("fleet-node", name=name)
 
 
-@operator_required
-@require_POST
+@operator_action
 def forget(request: HttpRequest, name: str) -> HttpResponse:
     _find(name)
     if request.POST.get("confirm", "").strip() != name:

@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET
 
 from controlplane.common.as_seen import posted
 from controlplane.common.figures import seconds
@@ -32,7 +32,7 @@ from controlplane.pages.fleet_pages.calibrations import can_be_measured, shown
 from controlplane.pages.fleet_pages.lifecycle_views import reason_of
 from controlplane.pages.fleet_pages.section_rows import section_rows
 from controlplane.pages.fleet_pages.templatetags.instance_list import is_long
-from controlplane.people.accounts.decorators import operator_required
+from controlplane.people.accounts.decorators import operator_action
 from controlplane.people.audit.services import actor_of
 from fleet import selectors, services
 from fleet.kinds import KINDS
@@ -290,8 +290,7 @@ def verbs(row: InstanceRow) -> tuple[InstanceAction, ...]:
     return (UNDRAIN if row.instance.desired == DesiredState.DRAINED else DRAIN), *sleep, *measure, restart, stop
 
 
-@operator_required
-@require_POST
+@operator_action
 def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
     if verb not in actions.VERBS:
         raise Http404(f"no such action: {verb}")

@@ -14,7 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, Js
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods
 
 from controlplane.common.as_seen import posted
 from controlplane.live.dashboard import page
@@ -24,7 +24,7 @@ from controlplane.pages.shares import services
 from controlplane.pages.shares.consumers import SECONDS, frame_now, snapshot
 from controlplane.pages.shares.kinds import name
 from controlplane.pages.shares.models import Share
-from controlplane.people.accounts.decorators import admin_required
+from controlplane.people.accounts.decorators import admin_action, admin_required
 from controlplane.people.accounts.forms import EXPIRIES, ExpiringForm
 from controlplane.people.accounts.secret_page import secret_page
 from controlplane.people.audit.services import actor_of
@@ -62,8 +62,7 @@ def shares(request: HttpRequest) -> HttpResponse:
     return secret_page(request, "shares/shares.html", form=form, **shown)
 
 
-@admin_required
-@require_POST
+@admin_action
 def revoke(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(Share, pk=pk)
     services.revoke_share(row, actor_of(request), if_match=posted(request))

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import Resolver404, resolve
+from django.views.decorators.http import require_POST
 
 from controlplane.people.permissions import can_administer, can_operate, can_view
 
@@ -46,6 +47,16 @@ def operator_required(view: View) -> View:
 
 def admin_required(view: View) -> View:
     return _guard(view, "admin")
+
+
+def operator_action(view: View) -> View:
+    """Allow only POSTs, and only to operators."""
+    return operator_required(require_POST(view))
+
+
+def admin_action(view: View) -> View:
+    """Allow only POSTs, and only to administrators."""
+    return admin_required(require_POST(view))
 
 
 def may_open(user: Any, address: str) -> bool:

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.common.as_seen import posted
 from controlplane.people.accounts import services, throttle
-from controlplane.people.accounts.decorators import admin_required
+from controlplane.people.accounts.decorators import admin_action, admin_required
 from controlplane.people.accounts.forms import PasswordForm, TokenForm, UserForm
 from controlplane.people.accounts.models import ApiToken, OidcIdentity
 from controlplane.people.accounts.oidc import views as oidc
@@ -174,8 +174,7 @@ def users(request: HttpRequest) -> HttpResponse:
     return render(request, "accounts/users.html", context, status=422 if form.errors else 200)
 
 
-@admin_required
-@require_POST
+@admin_action
 @sensitive_post_parameters()
 def change_user(request: HttpRequest, pk: int) -> HttpResponse:
     user = get_object_or_404(get_user_model(), pk=pk)

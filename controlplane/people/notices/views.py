@@ -3,10 +3,10 @@
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
 from controlplane.common.as_seen import posted
-from controlplane.people.accounts.decorators import admin_required, operator_required
+from controlplane.people.accounts.decorators import admin_action, admin_required, operator_action
 from controlplane.people.accounts.secret_page import secret_page
 from controlplane.people.audit.services import actor_of
 from controlplane.people.notices import selectors, services
@@ -17,8 +17,7 @@ from fleet.models import Pool
 from router.contract.values.problem import InvalidInput, invalid
 
 
-@operator_required
-@require_POST
+@operator_action
 def note(request: HttpRequest) -> HttpResponse:
     """Write a note from the form on Live."""
     pool = Pool.objects.filter(name=request.POST.get("pool", "")[:63], ephemeral_owner="").first()
@@ -106,8 +105,7 @@ def rotate(request: HttpRequest, pk: int) -> HttpResponse:
     return _one(request, row, _filled(row), issued={"name": row.name, "secret": secret})
 
 
-@admin_required
-@require_POST
+@admin_action
 def test(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(Channel, pk=pk)
     services.test_channel(row, actor_of(request))
@@ -115,8 +113,7 @@ def test(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("channel", pk=pk)
 
 
-@admin_required
-@require_POST
+@admin_action
 def enable(request: HttpRequest, pk: int) -> HttpResponse:
     """Enable a disabled channel or disable an enabled one, by the button's value."""
     row = get_object_or_404(Channel, pk=pk)
@@ -126,8 +123,7 @@ def enable(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("channel", pk=pk)
 
 
-@admin_required
-@require_POST
+@admin_action
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(Channel, pk=pk)
     services.delete_channel(row, actor_of(request), if_match=posted(request))

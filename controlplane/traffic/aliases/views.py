@@ -7,9 +7,9 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods
 
-from controlplane.people.accounts.decorators import operator_required
+from controlplane.people.accounts.decorators import operator_action, operator_required
 from controlplane.people.audit.services import actor_of
 from controlplane.people.permissions import can_administer
 from controlplane.traffic.aliases import check, form, homes, publication, selectors, services
@@ -119,8 +119,7 @@ def version_page(request: HttpRequest, number: int) -> HttpResponse:
 # The draft
 
 
-@operator_required
-@require_POST
+@operator_action
 def open_draft(request: HttpRequest) -> HttpResponse:
     services.open_draft(actor_of(request))
     return redirect("models-draft")
@@ -266,8 +265,7 @@ def _alias_page(request: HttpRequest, shown: form.NameForm, etag: str, *, status
     return render(request, "models/alias.html", context, status=status)
 
 
-@operator_required
-@require_POST
+@operator_action
 def discard(request: HttpRequest) -> HttpResponse:
     try:
         services.discard_draft(actor_of(request), if_match=request.POST.get("etag") or None)
@@ -308,8 +306,7 @@ def _review(request: HttpRequest, refusal: PublishRefusal | None = None, *, stat
     return render(request, "models/review.html", context, status=status)
 
 
-@operator_required
-@require_POST
+@operator_action
 def publish(request: HttpRequest) -> HttpResponse:
     etag = request.POST.get("etag") or None
     try:

@@ -4,9 +4,9 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET
 
-from controlplane.people.accounts.decorators import admin_required, operator_required
+from controlplane.people.accounts.decorators import admin_action, operator_required
 from controlplane.people.audit.services import actor_of
 from controlplane.people.permissions import can_administer
 from controlplane.traffic.batches import services
@@ -24,8 +24,7 @@ def batches(request: HttpRequest) -> HttpResponse:
     return render(request, "batches/batches.html", shown)
 
 
-@admin_required
-@require_POST
+@admin_action
 def cancel(request: HttpRequest, name: str) -> HttpResponse:
     row = get_object_or_404(Batch, name=name)
     if services.cancel_batch(row, actor_of(request)):

@@ -1,18 +1,16 @@
 """The API keys page: operators see the keys, administrators create and revoke them."""
 
-from datetime import timedelta
 from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
-from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
 from controlplane.common.as_seen import posted
-from controlplane.people.accounts.decorators import admin_required, operator_required
-from controlplane.people.accounts.forms import EXPIRIES
+from controlplane.people.accounts.decorators import admin_action, admin_required, operator_required
+from controlplane.people.accounts.forms import EXPIRIES, ExpiringForm
 from controlplane.people.accounts.secret_page import secret_page
 from controlplane.people.audit.services import actor_of
 from controlplane.people.permissions import can_administer
@@ -23,7 +21,7 @@ from router.contract.redis.api_keys import BAND_MAX
 from router.contract.values.problem import InvalidInput
 
 
-class KeyForm(forms.Form):
+class KeyForm(ExpiringForm):
     name = forms.CharField(
         max_length=80, label="Name", help_text="The team or service that uses it, for example “search team”."
     )
@@ -66,7 +64,6 @@ class KeyForm(forms.Form):
 
     def terms(self) -> KeyTerms:
         data = self.cleaned_data
-        days = data["expires"]
         return KeyTerms(
             pools=tuple(data["pools"]),
             models=tuple(name for part in data["models"].split(",") if (name := part.strip())),
@@ -74,7 +71,7 @@ class KeyForm(forms.Form):
             tokens_per_min=data["tokens_per_min"],
             priority=data["priority"] or 0,
             priority_max=data["priority_max"],
-            expires_at=timezone.now() + timedelta(days=int(days)) if days else None,
+            expires_at=self.expires_at(),
         )
 
 
@@ -121,8 +118,7 @@ def _page(request: HttpRequest, form: KeyForm, issued: dict[str, str] | None = N
     return secret_page(request, "keys/keys.html", form=form, **context)
 
 
-@admin_required
-@require_POST
+@admin_action
 def revoke(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(ApiKey, pk=pk)
     services.revoke_key(row, actor_of(request), if_match=posted(request))
@@ -130,8 +126,7 @@ def revoke(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("keys")
 
 
-@admin_required
-@require_POST
+@admin_action
 def require(request: HttpRequest) -> HttpResponse:
     form = RequiredForm(request.POST, pools=services.pool_names())
     if form.is_valid():

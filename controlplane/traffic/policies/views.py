@@ -10,9 +10,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.timesince import timesince
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods
 
-from controlplane.people.accounts.decorators import operator_required
+from controlplane.people.accounts.decorators import operator_action, operator_required
 from controlplane.people.audit.services import actor_of
 from controlplane.people.permissions import can_administer
 from controlplane.traffic.policies import publication, selectors, services, versions
@@ -96,8 +96,7 @@ def _list_context(**more: object) -> dict[str, object]:
     }
 
 
-@operator_required
-@require_POST
+@operator_action
 def create(request: HttpRequest) -> HttpResponse:
     typed = {key: request.POST.get(key, "") for key in ("name", "strategy", "reason")}
     try:

@@ -11,10 +11,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods
 
 from controlplane.common.as_seen import posted, posted_of
-from controlplane.people.accounts.decorators import admin_required, operator_required
+from controlplane.people.accounts.decorators import admin_action, admin_required, operator_required
 from controlplane.people.audit.services import actor_of
 from controlplane.people.permissions import can_administer
 from controlplane.traffic.keys.models import ApiKey, Budget, BudgetPer, BudgetUnit
@@ -96,8 +96,7 @@ def add_budget(request: HttpRequest) -> HttpResponse:
     return redirect("use")
 
 
-@admin_required
-@require_POST
+@admin_action
 def delete_budget(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(Budget.objects.select_related("key"), pk=pk)
     budgets.delete_budget(row, actor_of(request), if_match=posted(request))

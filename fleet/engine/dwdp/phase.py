@@ -1,6 +1,7 @@
 """The context phase layer by layer, under DEP and under DWDP: computing, copy, all-to-all and waiting."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -348,8 +349,4 @@ def smallest_that_hides(phase: Phase) -> int | None:
 
     if not hides(MOST_TOKENS):
         return None
-    low, high = 0, MOST_TOKENS
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if hides(middle) else (middle, high)
-    return high
+    return bisect_left(range(MOST_TOKENS), True, 1, key=hides)

@@ -6,7 +6,9 @@ layers   T = t_io + (L − 1) · max(t_io, t_c) + t_c + further chunks   t: per 
 async    T = T_c; the request first waits T_io outside the batch
 """
 
+from bisect import bisect_left
 from dataclasses import replace
+from functools import partial
 
 from fleet.engine.law import Law
 from fleet.engine.power import UNKNOWN
@@ -89,16 +91,8 @@ def shortest_worth_loading(
     law: Law, device: TierDevice, layout: KvLayout, new: int = 1, *, floor_s: float = 0.0, limit: int = 1 << 20
 ) -> int | None:
     """Return the shortest run worth loading, in tokens; None if no run up to `limit` is."""
-    if not is_worth_loading(law, device, layout, new, limit, floor_s=floor_s):
-        return None
-    low, high = 0, limit
-    while high - low > 1:
-        middle = (low + high) // 2
-        if is_worth_loading(law, device, layout, new, middle, floor_s=floor_s):
-            high = middle
-        else:
-            low = middle
-    return high
+    pays = partial(is_worth_loading, law, device, layout, new, floor_s=floor_s)
+    return bisect_left(range(limit), True, 1, key=pays) if pays(limit) else None
 
 
 def crossover(law: Law, device: TierDevice, layout: KvLayout, prompt: int, *, floor_s: float = 0.0) -> float:

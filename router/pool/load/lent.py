@@ -4,6 +4,7 @@ the answer. The engine that takes the blocks copies them by position, without co
 offered only as far as the chained hashes of the next prompt equal those that the engine reported for its tokens.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,14 +31,9 @@ class LentBlocks:
 
     def shared(self, hashes: Sequence[int]) -> int:
         """Return the number of tokens that a prompt with these hashes shares with the blocks."""
-        low, high = 0, min(len(hashes), len(self.hashes))
-        while low < high:  # hashes are chained: equal hashes mean equal prefixes
-            middle = (low + high + 1) // 2
-            if hashes[middle - 1] == self.hashes[middle - 1]:
-                low = middle
-            else:
-                high = middle - 1
-        return low * self.size
+        # Hashes are chained: equal hashes mean equal prefixes.
+        places = range(min(len(hashes), len(self.hashes)))
+        return bisect_left(places, True, key=lambda at: hashes[at] != self.hashes[at]) * self.size
 
 
 def priced(held: Mapping[str, int], tokens: int, takers: Iterable[str], rates: Rates) -> Mapping[str, int]:

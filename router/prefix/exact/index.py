@@ -7,6 +7,7 @@ evicts from the middle would be credited with the blocks after the gap.
 """
 
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache
@@ -550,19 +551,12 @@ class ExactIndex:
         get = self._holders.get
         here = placed(masks[number], alive)
 
-        def same(position: int) -> bool:
+        def differs(position: int) -> bool:
             other = get(hashes[position])
-            return other == number or placed(masks[other], alive) == here
+            return other != number and placed(masks[other], alive) != here
 
         low, step, end = start, 1, len(hashes)
-        while low + step < end and same(low + step):
+        while low + step < end and not differs(low + step):
             low += step
             step *= 2
-        high = min(low + step, end)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if same(middle):
-                low = middle
-            else:
-                high = middle
-        return high
+        return bisect_left(range(min(low + step, end)), True, low + 1, key=differs)

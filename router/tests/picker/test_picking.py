@@ -550,7 +550,7 @@ async def test_a_client_that_leaves_before_the_pick_is_cancelled(three: World) -
     assert ((await gateway.receipt("r-3"))["outcome"], asking.unread) == ("cancelled", 0)
 
 
-async def test_a_gateway_gets_the_engines_key_and_no_instance_with_another_key(
+async def test_a_gateway_gets_the_engines_key_and_is_sent_to_no_instance_with_another_key(
     three: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")

@@ -9,9 +9,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods
 
-from controlplane.people.accounts.decorators import operator_required
+from controlplane.people.accounts.decorators import operator_action, operator_required
 from controlplane.people.audit.services import actor_of
 from controlplane.people.permissions import can_administer
 from controlplane.traffic.policies import selectors, services, versions
@@ -37,8 +37,7 @@ from router.contract.values.problem import InvalidInput, by_path
 from router.policy.schema.document import apply_overrides
 
 
-@operator_required
-@require_POST
+@operator_action
 def open_draft(request: HttpRequest, name: str) -> HttpResponse:
     services.open_draft(selectors.policy(name), actor_of(request))
     return redirect("draft", name=name)
@@ -123,8 +122,7 @@ def watch_url(draft: Draft) -> str:
     return f"{reverse('draft-watch', kwargs={'name': draft.policy.name})}?etag={draft.etag}&based_on={draft.based_on}"
 
 
-@operator_required
-@require_POST
+@operator_action
 def autosave(request: HttpRequest, name: str) -> HttpResponse:
     """Report to htmx whether the values were saved, and mark the fields; the inputs stay untouched."""
     return saved_response(request, "policies/_saved.html", saved(request, selectors.policy(name)))
@@ -219,8 +217,7 @@ def review_context(request: HttpRequest, draft: Draft, refusal: PublishRefusal |
     }
 
 
-@operator_required
-@require_POST
+@operator_action
 def publish(request: HttpRequest, name: str) -> HttpResponse:
     policy = selectors.policy(name)
     actor, reason = actor_of(request), request.POST.get("reason", "")
@@ -277,8 +274,7 @@ def settle(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("draft-review", name=name)
 
 
-@operator_required
-@require_POST
+@operator_action
 def discard(request: HttpRequest, name: str) -> HttpResponse:
     policy = selectors.policy(name)
     try:
@@ -290,8 +286,7 @@ def discard(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("policy", name=name)
 
 
-@operator_required
-@require_POST
+@operator_action
 def resolve(request: HttpRequest, name: str) -> HttpResponse:
     """Save the sides chosen on the conflict page as the next revision of the draft."""
     policy = selectors.policy(name)
