@@ -4,6 +4,7 @@ import ast
 import builtins
 import importlib
 import re
+from functools import cache
 from pathlib import Path
 
 from router.request_path import ROUTER
@@ -19,8 +20,15 @@ def source(name: str) -> Path:
     return ROUTERS.parent.joinpath(*name.split(".")).with_suffix(".py")
 
 
-TREES = {name: ast.parse(source(name).read_text()) for name in ROUTER.names}
-CLASSES = [(name, node) for name, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+@cache
+def trees() -> dict[str, ast.Module]:
+    return {name: ast.parse(source(name).read_text()) for name in ROUTER.names}
+
+
+@cache
+def classes() -> list[tuple[str, ast.ClassDef]]:
+    nodes = ((name, node) for name, tree in trees().items() for node in ast.walk(tree))
+    return [(name, node) for name, node in nodes if isinstance(node, ast.ClassDef)]
 
 
 def is_exception(name: str, node: ast.ClassDef) -> bool:
@@ -29,10 +37,10 @@ def is_exception(name: str, node: ast.ClassDef) -> bool:
 
 
 def test_no_compiled_module_makes_records_or_keeps_values_in_a_dictionary():
-    made = [f"{name}.{node.name}" for name, node in CLASSES if RECORDS & {ast.unparse(base) for base in node.bases}]
+    made = [f"{name}.{node.name}" for name, node in classes() if RECORDS & {ast.unparse(base) for base in node.bases}]
     words = {
         f"{name}: {word}"
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for node in ast.walk(tree)
         for word in (getattr(node, "attr", None), getattr(node, "id", None), getattr(node, "name", None))
         if word in IN_DICTS
@@ -44,7 +52,7 @@ def test_exceptions_have_only_class_variables():
     """When compiled, exceptions lose other class attributes: `refusal.code` raised AttributeError."""
     wrong = [
         f"{name}.{node.name}: {ast.unparse(line)}"
-        for name, node in CLASSES
+        for name, node in classes()
         if is_exception(name, node)
         for line in node.body
         if isinstance(line, ast.Assign) or (isinstance(line, ast.AnnAssign) and "ClassVar" not in ast.unparse(line))
@@ -55,7 +63,7 @@ def test_exceptions_have_only_class_variables():
 def test_names_of_exceptions_have_one_type_in_a_function():
     """When compiled, a name keeps the type of its first `except`: the second raised TypeError."""
     wrong = []
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         for function in ast.walk(tree):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 found = [node for node in ast.walk(function) if isinstance(node, ast.ExceptHandler) and node.name]
@@ -67,7 +75,7 @@ def test_names_of_exceptions_have_one_type_in_a_function():
 def test_a_function_does_not_read_a_field_after_clearing_it():
     """When compiled, the field still reads as None even if a call in between has set it: the read raised TypeError."""
     wrong = []
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         for function in ast.walk(tree):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 nodes = list(ast.walk(function))
@@ -95,7 +103,7 @@ def names(node: ast.AST) -> set[str]:
 
 
 def test_only_deletable_names_are_deleted():
-    for name, node in CLASSES:
+    for name, node in classes():
         declared = [line.value for line in node.body if isinstance(line, ast.Assign) and "__deletable__" in names(line)]
         allowed = set(ast.literal_eval(declared[0])) if declared else set()
         deleted = {
@@ -110,7 +118,7 @@ def test_only_deletable_names_are_deleted():
 
 def test_subclasses_of_compiled_classes_are_compiled():
     """An interpreted class cannot inherit from a compiled one."""
-    compiled = {node.name for name, node in CLASSES if not is_exception(name, node)} - {*dir(builtins)}
+    compiled = {node.name for name, node in classes() if not is_exception(name, node)} - {*dir(builtins)}
     sources = {source(name) for name in ROUTER.names}
     wrong = [
         f"{path.relative_to(ROUTERS)}: {name}"

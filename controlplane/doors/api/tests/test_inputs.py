@@ -1,14 +1,16 @@
 """The API's page describes the inputs of each operation."""
 
+from functools import cache
+
 from controlplane.doors.api.reference.page import Input, inputs_of
 from controlplane.management.commands import openapi_export
 
-DOCUMENT = openapi_export.schema()
+described = cache(openapi_export.schema)
 
 
 def taken(path: str, method: str) -> dict[str, Input]:
-    operation = DOCUMENT["paths"][f"/api/v1{path}"][method]
-    return {each.name: each for each in inputs_of(operation, DOCUMENT["components"]["schemas"])}
+    operation = described()["paths"][f"/api/v1{path}"][method]
+    return {each.name: each for each in inputs_of(operation, described()["components"]["schemas"])}
 
 
 def test_a_parameter_names_its_path_and_its_range() -> None:
@@ -33,8 +35,8 @@ def test_the_accepted_kinds_of_a_file_are_described() -> None:
 
 
 def test_every_operation_can_be_described() -> None:
-    schemas = DOCUMENT["components"]["schemas"]
-    operations = [one for methods in DOCUMENT["paths"].values() for one in methods.values()]
+    schemas = described()["components"]["schemas"]
+    operations = [one for methods in described()["paths"].values() for one in methods.values()]
     assert all(each.place and each.name for one in operations for each in inputs_of(one, schemas))
 
 
