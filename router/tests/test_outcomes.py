@@ -8,6 +8,7 @@ import random
 
 import pytest
 
+from router.pool.health import failure_attribution
 from router.tests.conftest import entry
 from router.tests.engine import events, first_then_wait, hang_up, reply, stream, write_head
 from router.tests.liar import plans
@@ -148,6 +149,13 @@ async def test_a_client_whose_requests_fail_everywhere_after_their_content_shuts
     assert {await asked_by(w, "10.0.0.2") for _ in range(6)} == {
         (f"demo-{number}", True) for number, state in enumerate(states) if state == "closed"
     }
+    pool = w.router.pools.get("demo")
+    by_state = {one.breaker.state: one for one in pool.endpoints.values()}
+    accused = by_state["open"].breaker.opened_by
+    pool.accused.add(accused)
+    for tenant in ("another", accused):
+        failure_attribution.failed(pool, by_state["closed"], tenant)
+    assert by_state["closed"].breaker.state == "open", "requests of others fail there, too"
 
 
 async def test_instances_that_fail_where_others_serve_the_same_client_are_all_shut_out(world):
