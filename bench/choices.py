@@ -7,8 +7,9 @@ clients and a limit. The fleets are equal instances of every measured number of 
 divided evenly; TPOT between two measured numbers of clients per instance is interpolated, in the twin between plays of
 the same two. A choice is right if the measured TPOT holds the limit there and in no fleet of fewer GPUs. Left out are
 cases in which fewer GPUs than the chosen ones were never measured to fail, and those whose limit no fleet holds.
-Another reading counts the twin's expected error: a choice is decided if engines that are so much slower or faster need
-as many GPUs, else it lies within a range. `--wrong` lists the wrong choices.
+Two readings count the twin's expected error: a choice is decided if engines that are so much slower or faster need as
+many GPUs, else it lies within a range; with the error as a margin, the fleet for the slower engines is chosen.
+`--wrong` lists the wrong choices.
 """
 
 import argparse
@@ -61,7 +62,10 @@ def main() -> None:
     parser.add_argument("--error", type=float, default=BUILT_IN["profile"]["tpot"], help="expected error of TPOT")
     options = parser.parse_args()
     groups, _ = points(csv.DictReader(options.file.read_text().splitlines()))
-    print("group, cases, right, too few GPUs, too many, GPUs off; decided, right of them, right ones within the range")
+    print(
+        "group, cases, right, too few GPUs, too many, GPUs off; decided, right of them, right ones within the range; "
+        "right, too few, too many with a margin"
+    )
     every = list[ChosenFleet]()
     for group in sorted(groups):
         if options.group not in group:
@@ -76,12 +80,18 @@ def main() -> None:
 
 
 def said(found: Sequence[ChosenFleet]) -> str:
-    few, many = (sum(sign * one.gpus > sign * one.right for one in found) for sign in (-1, 1))
-    right, off = (1 - (few + many) / len(found), fmean(one.gpus / one.right - 1 for one in found)) if found else (1, 0)
+    off = fmean(one.gpus / one.right - 1 for one in found) if found else 0
     decided = [one.gpus == one.right for one in found if one.is_decided]
     within = sum(one.least <= one.right <= one.most for one in found) / max(1, len(found))
     both = f"{len(decided):5} {percent(sum(decided) / max(1, len(decided)), '.0f'):>5} {percent(within, '.0f'):>5}"
-    return f"{len(found):5} {percent(right, '.0f'):>5} {few:5} {many:5} {percent(off, '+.0f'):>6} {both}"
+    chosen, careful = (_right([(getattr(one, name), one.right) for one in found]) for name in ("gpus", "most"))
+    return f"{len(found):5} {chosen} {percent(off, '+.0f'):>6} {both} {careful}"
+
+
+def _right(chosen: Sequence[tuple[int, int]]) -> str:
+    """Return the share of right choices, and the numbers of those with too few and with too many GPUs."""
+    few, many = (sum(sign * gpus > sign * right for gpus, right in chosen) for sign in (-1, 1))
+    return f"{percent(1 - (few + many) / max(1, len(chosen)), '.0f'):>5} {few:5} {many:5}"
 
 
 def judged(measured: Sequence[Point], error: float) -> Iterator[ChosenFleet]:

@@ -3,6 +3,7 @@ within the SLO and the latencies. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from controlplane.evidence.experiments.results.metrics import known, quantile_key, rounded_quantile
 from controlplane.evidence.experiments.results.records import LATENCIES, Record, Slo, is_within
@@ -42,39 +43,65 @@ def within(records: Sequence[Record], slo: Slo) -> list[bool]:
     return [is_within(one, slo) for one in records]
 
 
-def predicted(plays: Sequence[Sequence[Record]], slo: Slo, expected: ExpectedError) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class ClassFigures:
+    """Figures of one class in one simulation."""
+
+    requests: int
+    shares: tuple[float, float, float] | None  # within the SLO: as simulated, if engines are slower, if faster
+    quantiles: Mapping[str, float]  # ms
+
+
+@dataclass(frozen=True, slots=True)
+class PlayFigures:
+    """What a prediction needs of one simulation: its records would take longer to pass between processes than to
+    reduce."""
+
+    load: Mapping[str, float]
+    classes: Mapping[str, ClassFigures]
+
+
+def figures_of(records: Sequence[Record], slo: Slo, expected: ExpectedError) -> PlayFigures:
+    errors = errors_of(expected)
+    limits = [{name: _eased(given, errors, sign) for name, given in slo.items()} for sign in (0, -1, 1)]
+    found = {}
+    for name, play in by_class(records).items():
+        same, slower, faster = (sum(within(play, each)) / len(play) for each in limits)
+        shares = (same, slower, faster) if name in slo or "all" in slo else None
+        values = {key: rounded_quantile(known(play, of), share) for key, (of, share) in QUANTILES_OF.items()}
+        seen = {key: value for key, value in values.items() if value is not None}
+        found[name] = ClassFigures(len(play), shares, seen)
+    return PlayFigures(load_of(records), found)
+
+
+def errors_of(expected: ExpectedError) -> dict[str, float]:
+    """Return the expected error by latency; 0 if it is unknown."""
+    return {name: expected[field] or 0.0 for name, field in ERRORS.items()}  # type: ignore[literal-required]
+
+
+def predicted(plays: Sequence[PlayFigures], expected: ExpectedError) -> dict[str, object]:
     """Return the predictions of simulations with several seeds: their load, and figures by class as ranges."""
-    classes = [by_class(play) for play in plays]
-    names = sorted({name for one in classes for name in one})
-    loads = [load_of(play) for play in plays]
+    loads, names = [play.load for play in plays], sorted({name for play in plays for name in play.classes})
+    of_class = {name: [play.classes[name] for play in plays if name in play.classes] for name in names}
     return {
         "load": {name: round(min(one.get(name, value) for one in loads), 6) for name, value in loads[0].items()},
-        "classes": {name: _of_class([one[name] for one in classes if name in one], slo, expected) for name in names},
+        "classes": {name: _ranges(found, expected) for name, found in of_class.items()},
     }
 
 
-def _of_class(plays: Sequence[Sequence[Record]], slo: Slo, expected: ExpectedError) -> dict[str, object]:
-    errors = {name: expected[field] or 0.0 for name, field in ERRORS.items()}  # type: ignore[literal-required]
-    found: dict[str, object] = {"requests": max(map(len, plays))}
-    if plays[0][0].trace_class in slo or "all" in slo:
-        found[WITHIN] = _shares(plays, slo, errors)
-    for key, (name, share) in QUANTILES_OF.items():
-        values = [rounded_quantile(known(play, name), share) for play in plays]
-        if seen := [value for value in values if value is not None]:
+def _ranges(plays: Sequence[ClassFigures], expected: ExpectedError) -> dict[str, object]:
+    errors = errors_of(expected)
+    found: dict[str, object] = {"requests": max(play.requests for play in plays)}
+    if shares := [play.shares for play in plays if play.shares is not None]:
+        same, slower, faster = zip(*shares, strict=True)
+        ends = {"low": min(same), "high": max(same), "least": min(slower), "most": max(faster)}
+        found[WITHIN] = {name: round(share, 6) for name, share in ends.items()}
+    for key, (name, _) in QUANTILES_OF.items():
+        if seen := [play.quantiles[key] for play in plays if key in play.quantiles]:
             low, high = min(seen), max(seen)
-            ends = low * (1 - errors[name]), high * (1 + errors[name])
-            found[key] = {"low": low, "high": high, "least": round(ends[0], 3), "most": round(ends[1], 3)}
+            least, most = low * (1 - errors[name]), high * (1 + errors[name])
+            found[key] = {"low": low, "high": high, "least": round(least, 3), "most": round(most, 3)}
     return found
-
-
-def _shares(plays: Sequence[Sequence[Record]], slo: Slo, errors: Mapping[str, float]) -> Range:
-    def shares(sign: int) -> list[float]:
-        limits = {name: _eased(given, errors, sign) for name, given in slo.items()}
-        return [sum(within(play, limits)) / len(play) for play in plays]
-
-    same, slower, faster = shares(0), shares(-1), shares(1)
-    ends = {"low": min(same), "high": max(same), "least": min(slower), "most": max(faster)}
-    return {name: round(share, 6) for name, share in ends.items()}
 
 
 def _eased(given: Mapping[str, float], errors: Mapping[str, float], sign: int) -> dict[str, float]:

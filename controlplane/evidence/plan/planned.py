@@ -54,14 +54,14 @@ def markdown(answer: Answer) -> str:
     parts = [
         "# The cheapest fleets for this load",
         f"Simulated: no engine was started. {counted(answer['requests'], 'request')}, the busiest in a row; "
-        f"{counted(answer['fleets'], 'fleet')} played, {answer['too_small']:,} left out as too small by their "
+        f"{counted(answer['fleets'], 'fleet')} compared, {answer['too_small']:,} left out as too small by their "
         "arithmetic.",
         f"SLO: {answer['share']:.0%} of the requests of each class within {limits}.",
         verdict(answer),
         "\n".join(_table(answer["rows"])),
         "“Within” is the least share of a class within its limits, over seeds; “if slower” the same should the engines "
-        "be slower by the expected error; ×1.1 and the others are the load times so much. A row that another one beats "
-        "in cost and in every share is not shown.",
+        "be slower by the expected error; ×1.1 and the others are the load times so much, until it breaks the SLO. A "
+        "row that another one beats in cost and in every share is not shown.",
         *(f"Row {at}: breaks first {row['breaks_first']}." for at, row in enumerate(answer["rows"], start=1)),
         *cautions(answer),
         f"Fingerprint of the inputs: {answer['fingerprint']}. The same inputs give the same answer.",
@@ -102,7 +102,7 @@ def most_instances(answer: Answer, row: Row) -> int:
     """
     alike = [one for one in answer["rows"] if _shape(one) == _shape(row)]
     for load in reversed(HEADROOM):
-        holding = [one["replicas"] for one in alike if one["at_load"][f"{load:g}"] >= answer["share"]]
+        holding = [one["replicas"] for one in alike if one["at_load"].get(f"{load:g}", 0) >= answer["share"]]
         if holding:
             return int(max(row["replicas"], min(holding)))
     return int(row["replicas"])
@@ -150,7 +150,8 @@ def cells(row: Row) -> tuple[str, ...]:
     """Return the cells of HEAD after the first."""
     low, high = row["within"]["low"], row["within"]["high"]
     within = f"{low:.1%}" if low == high else f"{low:.1%} to {high:.1%}"
-    loads = (f"{row['at_load'][f'{load:g}']:.1%}" for load in HEADROOM[1:])
+    shares = (row["at_load"].get(f"{load:g}") for load in HEADROOM[1:])
+    loads = ("–" if share is None else f"{share:.1%}" for share in shares)
     about = (f"{row['dollars_per_hour']:,.2f}", f"{row['gpus']}", fleet_text(row), row["policy"], within)
     return *about, f"{row['if_slower']:.1%}", *loads
 

@@ -4,11 +4,10 @@ Pure."""
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import groupby, islice
 
-from controlplane.evidence.experiments.results.records import Record
 from controlplane.evidence.experiments.results.twin_records import records_of
-from controlplane.evidence.plan.figures import ERRORS, UNCLASSED, predicted
+from controlplane.evidence.plan.figures import UNCLASSED, PlayFigures, errors_of, figures_of, predicted
 from controlplane.evidence.plan.question import (
     FEW,
     PlanCandidate,
@@ -44,7 +43,7 @@ class PlanScore:
     if_slower: float  # the same share if engines are slower by the twin's expected error
     weakest: str  # class and time that most often miss the limits
     doubts: tuple[str, ...]
-    records: tuple[Record, ...] = ()  # requests, with the router's classes; only in simulations used for predictions
+    figures: PlayFigures | None = None  # by the router's classes; only in simulations used for predictions
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class PlanRow:
     low: float  # lowest over seeds
     high: float
     if_slower: float
-    at_load: Mapping[float, float]  # share by factor on the load
+    at_load: Mapping[float, float]  # share by factor on the load, up to the first that breaks the SLO
     breaks_first: str
     doubts: tuple[str, ...]
     predicted: Mapping[str, object] = field(default_factory=dict)  # figures.predicted
@@ -64,7 +63,7 @@ class PlanAnswer:
     rows: tuple[PlanRow, ...]  # frontier, cheapest first
     holds: PlanRow | None  # cheapest row that holds the SLO even if engines are slower by the expected error
     undecided: PlanRow | None  # cheapest row that holds it as simulated, if it is cheaper than `holds`
-    fleets: int  # number of fleets simulated
+    fleets: int  # number of fleets compared
     too_small: int  # number of fleets ruled out by closed forms
     left_out: tuple[str, ...]
     requests: int
@@ -79,13 +78,13 @@ def plan(
 ) -> PlanAnswer:
     """Return the plan. `on_play(done, total)` may raise an exception to stop."""
     space = space_of(question, requests, pacing)
-    total = len(space.candidates) + GO_ON + FINAL * (SEEDS + len(HEADROOM) - 1)
+    halvings = sum(len(sizes).bit_length() for sizes in by_shape(space.candidates))
+    total = halvings + GO_ON + FINAL * (SEEDS + len(HEADROOM) - 1)
     plays = _Scoring(question, requests, pacing, lambda done: on_play(min(done, total), total))
-    left: Sequence[PlanCandidate] = space.candidates
-    for part, slack, most in ((FIRST, SLACK[0], GO_ON), (SECOND, SLACK[1], FINAL)):
-        count = min(len(requests), max(LEAST, len(requests) // part, plays.fewest))
-        scored = zip(plays.shares(left, count), left, strict=True)
-        left = best(scored, question.share - slack, most)
+    first, second = (min(len(requests), max(LEAST, len(requests) // part, plays.fewest)) for part in (FIRST, SECOND))
+    least, at_last = (question.share - slack for slack in SLACK)
+    left = best(halved(space.candidates, least, lambda fleets: plays.shares(fleets, first)), least, GO_ON)
+    left = best(cheapest(left, at_last, FINAL, lambda fleets: plays.shares(fleets, second)), at_last, FINAL)
     rows = frontier(sorted(plays.rows(left), key=lambda row: (row.candidate.per_hour, -row.low)))
     held = [row for row in rows if row.low >= question.share]
     holds = next((row for row in held if row.if_slower >= question.share), None)
@@ -93,6 +92,57 @@ def plan(
     mark = fingerprint(question, requests, pacing)
     counts = len(space.candidates), space.too_small
     return PlanAnswer(rows, holds, undecided, *counts, space.left_out, len(requests), mark)
+
+
+def by_shape(candidates: Sequence[PlanCandidate]) -> list[list[int]]:
+    """Return the places of the fleets of each shape, the smallest first."""
+    places = defaultdict[tuple[str, str], list[int]](list)
+    for at in sorted(range(len(candidates)), key=lambda at: candidates[at].gpus):
+        places[candidates[at].shape].append(at)
+    return [*places.values()]
+
+
+def halved(
+    candidates: Sequence[PlanCandidate], least: float, shares: Callable[[Sequence[PlanCandidate]], Sequence[float]]
+) -> list[tuple[float, PlanCandidate]]:
+    """Return, in order, the fleets that hold at least this share, and those that were played and do not. In each shape
+    the smallest that holds it is found by halving: larger ones count as holding as much, smaller ones as holding less.
+    """
+    found = dict[int, float]()
+    left = [(sizes, 0, len(sizes)) for sizes in by_shape(candidates)]  # the smallest that holds it is in this range
+    smallest = list[tuple[list[int], int]]()
+    while left:
+        middles = [(start + stop) // 2 for _, start, stop in left]
+        places = [sizes[middle] for (sizes, *_), middle in zip(left, middles, strict=True)]
+        found |= zip(places, shares([candidates[at] for at in places]), strict=True)
+        halves = [
+            (sizes, start, middle) if found[sizes[middle]] >= least else (sizes, middle + 1, stop)
+            for (sizes, start, stop), middle in zip(left, middles, strict=True)
+        ]
+        smallest += ((sizes, stop) for sizes, start, stop in halves if start == stop)
+        left = [one for one in halves if one[1] < one[2]]
+    for sizes, first in smallest:
+        found |= {at: found[sizes[first]] for at in sizes[first:] if at not in found}
+    return [(found[at], one) for at, one in enumerate(candidates) if at in found]
+
+
+def cheapest(
+    candidates: Iterable[PlanCandidate],
+    least: float,
+    most: int,
+    shares: Callable[[Sequence[PlanCandidate]], Sequence[float]],
+) -> list[tuple[float, PlanCandidate]]:
+    """Play the candidates by price until `most` shapes hold at least this share: `best` would choose no dearer one."""
+    scored: list[tuple[float, PlanCandidate]] = []
+    batch: list[PlanCandidate] = []
+    for _, equals in groupby(sorted(candidates, key=lambda one: one.per_hour), key=lambda one: one.per_hour):
+        batch += equals
+        if len(batch) >= most:
+            scored += zip(shares(batch), batch, strict=True)
+            batch = []
+        if len({one.shape for share, one in scored if share >= least}) >= most:
+            return scored
+    return [*scored, *zip(shares(batch), batch, strict=True)]
 
 
 def best(scored: Iterable[tuple[float, PlanCandidate]], least: float, most: int) -> list[PlanCandidate]:
@@ -112,13 +162,13 @@ def best(scored: Iterable[tuple[float, PlanCandidate]], least: float, most: int)
 
 
 def frontier(rows: Sequence[PlanRow]) -> tuple[PlanRow, ...]:
-    """Return the rows, by cost, for which no other row is as cheap and holds as much at every load, even with slower
-    engines."""
+    """Return the rows, by cost, for which no other row is as cheap and holds as much at every load played, even with
+    slower engines."""
 
     def beats(other: PlanRow, row: PlanRow) -> bool:
         cheap = other.candidate.per_hour <= row.candidate.per_hour
         holds = other.low >= row.low and other.if_slower >= row.if_slower
-        return cheap and holds and all(other.at_load[at] >= share for at, share in row.at_load.items())
+        return cheap and holds and all(other.at_load.get(at, 0.0) >= share for at, share in row.at_load.items())
 
     return tuple(
         row
@@ -158,14 +208,22 @@ class _Scoring:
         return [score.share for score in self._scores([_Asked(one, count, self._question.seed) for one in candidates])]
 
     def rows(self, candidates: Sequence[PlanCandidate]) -> list[PlanRow]:
+        """Play the whole trace with every seed, then at greater loads while the fleet holds the SLO."""
         count, seed = len(self._requests), self._question.seed
-        asked = [
-            [_Asked(one, count, seed + more, predicts=True) for more in range(SEEDS)]
-            + [_Asked(one, count, seed, load) for load in HEADROOM[1:]]
-            for one in candidates
-        ]
-        scores = iter(self._scores(list(chain.from_iterable(asked))))
-        return [self._row(one, list(islice(scores, len(plays)))) for one, plays in zip(candidates, asked, strict=True)]
+        asked = [_Asked(one, count, seed + more, predicts=True) for one in candidates for more in range(SEEDS)]
+        scores = iter(self._scores(asked))
+        by_seed = [list(islice(scores, SEEDS)) for _ in candidates]
+        by_load = [{HEADROOM[0]: score} for score, *_ in by_seed]
+        for load in HEADROOM[1:]:
+            left = [at for at, each in enumerate(by_load) if self._broken(each) is None]
+            more = self._scores([_Asked(candidates[at], count, seed, load) for at in left])
+            for at, score in zip(left, more, strict=True):
+                by_load[at][load] = score
+        return [self._row(*each) for each in zip(candidates, by_seed, by_load, strict=True)]
+
+    def _broken(self, by_load: Mapping[float, PlanScore]) -> float | None:
+        """Return the load at which the SLO is not held."""
+        return next((load for load, score in by_load.items() if score.share < self._question.share), None)
 
     def _scores(self, asked: Sequence[_Asked]) -> list[PlanScore]:
         found = []
@@ -184,17 +242,17 @@ class _Scoring:
         if not asked.predicts:
             return score
         routed = {request.index: request.request_class or UNCLASSED for request in outcome.requests}
-        return replace(score, records=tuple(records_of(outcome, trace_classes=routed, policy_version=0)))
+        records = records_of(outcome, trace_classes=routed, policy_version=0)
+        return replace(score, figures=figures_of(records, self._question.slo, one.fleet.expected))
 
-    def _row(self, one: PlanCandidate, scores: Sequence[PlanScore]) -> PlanRow:
-        seeds, by_load = scores[:SEEDS], dict(zip(HEADROOM, (scores[0], *scores[SEEDS:]), strict=True))
-        broken = next((load for load, score in by_load.items() if score.share < self._question.share), None)
+    def _row(self, one: PlanCandidate, seeds: Sequence[PlanScore], by_load: Mapping[float, PlanScore]) -> PlanRow:
+        broken = self._broken(by_load)
         breaks = f"nothing up to ×{HEADROOM[-1]:g}" if broken is None else f"{by_load[broken].weakest} at ×{broken:g}"
         shares = [score.share for score in seeds]
-        doubts = tuple(dict.fromkeys(text for score in scores for text in score.doubts))
+        doubts = tuple(dict.fromkeys(text for score in (*seeds, *by_load.values()) for text in score.doubts))
         at_load = {load: score.share for load, score in by_load.items()}
         slower = min(score.if_slower for score in seeds)
-        foretold = predicted([score.records for score in seeds], self._question.slo, one.fleet.expected)
+        foretold = predicted([score.figures for score in seeds if score.figures is not None], one.fleet.expected)
         return PlanRow(one, min(shares), max(shares), slower, at_load, breaks, doubts, foretold)
 
 
@@ -204,7 +262,7 @@ def score_of(outcome: TwinOutcome, slo: Slo, classes: Mapping[int, str], expecte
     for one in outcome.requests:
         if classes[one.index] in groups:
             groups[classes[one.index]].append(one)
-    errors = {name: expected[field] or 0.0 for name, field in ERRORS.items()}  # type: ignore[literal-required]
+    errors = errors_of(expected)
     nothing = dict.fromkeys(LATENCIES, 0.0)
     missed = {
         f"{name} {latency.upper()}": sum(not _holds(one, limits[name], latency, 0.0) for one in found) / len(found)

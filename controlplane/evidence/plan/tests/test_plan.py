@@ -10,7 +10,7 @@ from controlplane.evidence.plan import fleets, planned, question, search
 from controlplane.evidence.plan.command import main
 from controlplane.evidence.plan.fleets import NotPlayable
 from controlplane.evidence.plan.question import PlanCandidate, PlanQuestion, busiest, fingerprint, space_of
-from controlplane.evidence.plan.search import best, plan
+from controlplane.evidence.plan.search import best, cheapest, halved, plan
 from controlplane.evidence.plan.tests.test_replay import FLEET
 from controlplane.evidence.traces.generated import generate
 from controlplane.evidence.twin.expected_error import ExpectedError
@@ -49,7 +49,11 @@ def test_a_plan_finds_a_fleet_that_meets_the_slo_and_repeats_byte_for_byte(reque
     assert answer.holds.low >= 0.9 <= answer.holds.if_slower <= answer.holds.low
     prices = [row.candidate.per_hour for row in answer.rows]
     assert prices == sorted(prices)
-    assert all(list(row.at_load) == [1.0, 1.1, 1.25, 1.5] for row in answer.rows)
+    for loads in (list(row.at_load.items()) for row in answer.rows):
+        *held, last = loads
+        assert [load for load, _ in loads] == [1.0, 1.1, 1.25, 1.5][: len(loads)]
+        assert all(share >= 0.9 for _, share in held)
+        assert len(loads) == 4 or last[1] < 0.9, "greater loads are not played"
     assert all(at <= total for at, total in done)
     again = plan(QUESTION, requests, "closed_loop")
     assert planned.as_json(QUESTION, again) == planned.as_json(QUESTION, answer)
@@ -156,6 +160,9 @@ def test_a_robust_fleet_is_listed_beside_an_equally_cheap_fleet_that_needs_fast_
     barely = replace(holds, if_slower=0.5, at_load=dict.fromkeys(search.HEADROOM, 1.0))
     worse = replace(holds, at_load={**loads, 1.5: 0.9})
     assert search.frontier([barely, holds, worse, holds]) == (barely, holds)
+    broken = replace(holds, low=0.5, high=0.5, if_slower=0.5, at_load={1.0: 0.5})
+    assert search.frontier([broken, holds]) == (holds,)
+    assert search.frontier([replace(broken, candidate=candidate(1, 5)), holds])[1:] == (holds,)
 
 
 def test_the_cheapest_of_each_shape_is_tried_first():
@@ -163,6 +170,38 @@ def test_the_cheapest_of_each_shape_is_tried_first():
     kept = best(scored, 0.9, 2)
     assert [(one.pool.policy, one.pool.replicas) for one in kept] == [("priced", 2), ("lpwl", 4)]
     assert [one.pool.replicas for one in best([(0.1, candidate(1, 5)), (0.2, candidate(2, 5))], 0.9, 1)] == [2]
+
+
+def test_halving_plays_few_sizes_of_each_shape_and_finds_the_smallest_that_holds_the_share():
+    rounds = []
+
+    def shares(fleets):
+        rounds.append([(one.pool.policy, one.pool.replicas) for one in fleets])
+        return [one.pool.replicas / (10 if one.pool.policy == "lpwl" else 1000) for one in fleets]
+
+    every = [candidate(size, 5, policy) for policy in ("priced", "lpwl") for size in (8, 7, 6, 5, 4, 3, 2, 1)]
+    found = {(one.pool.policy, one.pool.replicas): share for share, one in halved(every, 0.3, shares)}
+    held = {size: share for (policy, size), share in found.items() if policy == "lpwl" and share >= 0.3}
+    assert held == {3: 0.3, 4: 0.3, 5: 0.5, 6: 0.3, 7: 0.3, 8: 0.3}, (
+        "a larger fleet counts as the smallest, if unplayed"
+    )
+    assert {size for policy, size in found if policy == "priced"} == {5, 7, 8}, "the nearest, if none holds it"
+    assert sum(map(len, rounds)) == 6 < 16
+
+
+def test_no_fleet_dearer_than_enough_that_hold_the_share_is_played():
+    every = [candidate(size, 5, policy) for size in (4, 3, 2, 1) for policy in ("priced", "lpwl")]
+    played = []
+
+    def shares(fleets):
+        played.extend(one.pool.replicas for one in fleets)
+        return [one.pool.replicas / 10 for one in fleets]
+
+    whole = [(one.pool.replicas / 10, one) for one in every]
+    for least, sizes in ((0.2, {1, 2}), (0.5, {1, 2, 3, 4})):
+        played.clear()
+        assert best(cheapest(every, least, 2, shares), least, 2) == best(whole, least, 2)
+        assert ({*played}, len(played)) == (sizes, 2 * len(sizes))
 
 
 def test_the_busiest_sequence_of_requests_is_played():

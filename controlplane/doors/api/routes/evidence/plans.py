@@ -44,7 +44,9 @@ class PlanRowOut(Schema):
     policy: str
     within: WithinOut = Field(description="Lowest share, over classes, of requests within their limits")
     if_slower: float = Field(description="The same if the engines are slower by the expected error")
-    at_load: dict[str, float] = Field(description="Share within the limits, by load factor")
+    at_load: dict[str, float] = Field(
+        description="Share within the limits, by load factor, up to the first that breaks the SLO"
+    )
     breaks_first: str
     predicted: dict[str, Any] = Field({}, description="The load, and per class the figures that `/actual` compares")
     expected_error: ExpectedError
@@ -59,7 +61,7 @@ class PlanResultOut(Schema):
     simulated: bool
     fingerprint: str = Field(description="Hash of the inputs; equal inputs give equal answers")
     requests: int
-    fleets: int = Field(description="Played")
+    fleets: int = Field(description="Compared")
     too_small: int = Field(description="Fleets left out because arithmetic shows that they are too small")
     left_out: list[str] = Field(description="Layouts that are unknown or do not fit")
     slo: dict[str, dict[str, float]]
