@@ -3,6 +3,7 @@
 import codecs
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ MAX_BYTES = 64 * 1024 * 1024
 FIRST_BYTES = 65_536  # beginning of a file that shows its format; the first line may be longer
 HEAD_BYTES = fields.MAX_LINE_BYTES + FIRST_BYTES
 GZIP = b"\x1f\x8b"
+COLOUR = re.compile("\x1b\\[[0-9;]*m")  # as vLLM colours its levels in a terminal
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -57,6 +59,16 @@ FORMATS: dict[str, TraceFormat] = {  # the first format that matches a file read
 }
 
 
+NAME = re.compile(r'"(\w+)"\s*:')
+NAMES = {  # names without which a file is not recognised
+    "coding_agent": ("session", "t", "input_length", "runs"),
+    "mooncake": ("timestamp", "input_length", "output_length"),
+    "azure": tables.AZURE,
+    "burstgpt": tables.BURST,
+    "litellm": gateways.SPEND,
+}
+
+
 def has_think_times(name: str) -> bool:
     """True if the format has think times; generated traces do."""
     return name not in FORMATS or FORMATS[name].think_times
@@ -68,12 +80,22 @@ def detect(head: bytes) -> str:
         head = _begins(head)
     first = head.find(b"\n", 0, HEAD_BYTES)
     end = HEAD_BYTES if first < 0 else max(FIRST_BYTES, first)
-    text = head[:end].decode(_encoding(head), "replace")
+    text = COLOUR.sub("", head[:end].decode(_encoding(head), "replace"))
     for name, kind in FORMATS.items():
         if kind.detects(text):
             return name
+    _check_names(text)
     known = "; ".join(kind.title for kind in FORMATS.values())
     raise BadTrace(1, "", text.partition("\n")[0], f"a line of one of: {known}")
+
+
+def _check_names(text: str) -> None:
+    """Raise BadTrace if a single name of a format is missing."""
+    given = {*tables.names_of(text), *NAME.findall(text)}
+    for name, needed in NAMES.items():
+        missing = [one for one in needed if one not in given]
+        if len(missing) == 1:
+            raise BadTrace(1, missing[0], None, f"the field is missing; {FORMATS[name].title} has {', '.join(needed)}")
 
 
 def read(data: bytes, seed: int) -> LoadedTrace:
@@ -89,7 +111,7 @@ def read(data: bytes, seed: int) -> LoadedTrace:
         line = data.count(b"\n", 0, error.start) + 1
         name = "UTF-16" if data.startswith(UTF_16) else "UTF-8"
         raise BadTrace(line, "", data[error.start : error.start + 8], f"{name} text") from None
-    trace = kind.read(json_text.lines_of(text), seed)
+    trace = kind.read(json_text.lines_of(COLOUR.sub("", text)), seed)
     if not trace.requests:
         raise BadTrace(0, "", 0, "at least one request")
     return trace

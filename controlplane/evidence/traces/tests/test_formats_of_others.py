@@ -253,6 +253,8 @@ def test_a_debug_log_of_vllm_gives_prefixes_by_tokens_and_an_info_log_says_what_
         ]
     trace = read(*lines[:-1])
     assert (trace.format, times(trace), trace.left_out) == ("vllm", [0, 1], 1)
+    coloured = (line.replace("INFO", "\x1b[32mINFO\x1b[0m").replace("DEBUG", "\x1b[36mDEBUG\x1b[0m") for line in lines)
+    assert read(*coloured).requests[:2] == trace.requests
     first, second = trace.requests
     assert (first.input_tokens, first.output_tokens, first.block_tokens) == (62, 3, 16)
     assert [*first.block_ids()][:2] == [*second.block_ids()][:2]
@@ -283,6 +285,15 @@ FINISHED = "[2025-11-03 10:00:09] Finish: obj=x, out={'meta_info': {'prompt_toke
         (FINISHED.replace("9,", "9, 'e2e_latency': 1,") + '\n"request.finished" {', "line 2: '{' .one JSON object"),
         ('{"time_unit": ["s"], "block_tokens": 4}\n' + mooncake_line(), "line 1, time_unit"),
         ("Timestamp,Request tokens,Response tokens\n5,9,0", "at least one request"),
+        ("TIMESTAMP,ContextTokens\n2023", r"line 1, GeneratedTokens: None \(the field is missing; Azure CSV has TIME"),
+        ("timestamp;ContextTokens;GeneratedTokens\n2023", "line 1, TIMESTAMP: None"),
+        ("Timestamp,Model,Response tokens\n5,x,9", "line 1, Request tokens: None"),
+        (
+            '[\n {"prompt_tokens": 5,\n "completion_tokens": 9}]',
+            "line 1, startTime: None .the field is missing; LiteLLM",
+        ),
+        (mooncake_line().replace("timestamp", "time"), "line 1, timestamp: None"),
+        ('{"session": "a", "t": 1, "input_length": 5}', "line 1, runs: None .the field is missing; Coding-agent"),
         ("TIMESTAMP,ContextTokens\r2023", r"line 1: 'TIMESTAMP,ContextTokens\\r2023' \(a line of one of"),
     ],
 )
