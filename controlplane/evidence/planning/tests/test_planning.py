@@ -149,8 +149,9 @@ def test_a_row_becomes_the_draft_of_a_fleet_document(
     assert shown.count("tuning-point--front") == holding
     assert shown.count("tuning-point--short") == len(rows) - holding
     assert text(otto_client.get(page)).count(" selected>") == 1
-    marked: Any = {"rows": rows, "holds": rows[-1], "undecided": rows[0]}
-    assert [fleet.badge for fleet in display._fleets(marked)] == ["undecided", *[""] * (len(rows) - 2), "holds"]
+    cheaper = {**rows[0], "dollars_per_hour": 0.5}
+    marked: Any = {"rows": [cheaper, *rows], "holds": rows[-1], "undecided": cheaper}
+    assert [fleet.badge for fleet in display._fleets(marked)] == ["undecided", *[""] * (len(rows) - 1), "holds"]
     monkeypatch.setattr(display, "source_sha256", lambda: "another")
     assert "The simulation has changed since then" in text(vera_client.get(page))
 
