@@ -23,7 +23,7 @@ class NameRow:
         self.beside = beside  # header without which this name has another meaning
         # True if the name stands for a person or an application, which may have several conversations at once
         self.of_many = of_many
-        self.within = within  # True if the name distinguishes conversations of the one that `beside` names
+        self.within = within  # True if the name tells apart conversations of what `beside` names
         self.words = f"{place}:{path}"
 
 

@@ -119,7 +119,7 @@ def own_rules(receipt: Receipt) -> LabelledPolicy:
     """Return the version that made the decision. Raise NoSuchPolicy if it is unknown."""
     name, version = receipt.policy or "", receipt.version
     if is_ephemeral(receipt.pool or ""):
-        raise NoSuchPolicy("an experiment's arm decided, by its own document: name a policy to compare with")
+        raise NoSuchPolicy("an experiment's arm decided by a document that is no policy: name a policy to compare with")
     if not version:
         return LabelledPolicy("", 0, documents.default(), "the built-in default")
     return published(name, version)

@@ -4,7 +4,7 @@ from router.pool.endpoint import Endpoint
 
 
 class Unheld:
-    """The time until `over` in which no token is due, because the prompt is computed elsewhere."""
+    """The period until `over`, in which no token is due because the prompt is computed elsewhere."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint: Endpoint | None = endpoint
@@ -12,7 +12,7 @@ class Unheld:
         endpoint.awaiting += 1
 
     def over(self) -> None:
-        """End that time; further calls change nothing."""
+        """End this period; further calls change nothing."""
         endpoint, self._endpoint = self._endpoint, None
         if endpoint is not None:
             endpoint.unheld -= 1

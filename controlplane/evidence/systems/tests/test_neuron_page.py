@@ -80,7 +80,7 @@ def test_scaled_workers_match_the_offered_load_and_settle() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.4, 0.8, 1.2])
-def test_decoders_are_filled_by_the_offered_load_and_not_to_their_batch(rate: float) -> None:
+def test_decoders_hold_what_the_offered_load_needs_not_a_full_batch(rate: float) -> None:
     """By Little's law, a batch of 8 holds the requests that arrive while one answer is written."""
     setup = guide()
     (reading, *_) = readings(setup, rate)

@@ -43,7 +43,7 @@ def test_heavy_is_named_with_its_threshold(tokens: int) -> None:
     assert heavy.note == f"from {tokens:,} new tokens on"
 
 
-def test_decoders_are_filled_by_the_offered_load() -> None:
+def test_the_offered_load_determines_how_full_decoders_are() -> None:
     """No constant: twice the load, or answers that take twice as long, hold twice the KV."""
     once, fuller, slower = (asked(**given) for given in ({}, {"load_factor": 2.0}, {"tpot_ms": 60.0}))
     for name in ("KV in use, static", "KV in use, adaptive"):

@@ -18,7 +18,7 @@ def loaded(name: str, cached: int, prompt: int) -> tuple[EngineRequest, float]:
 
 
 @pytest.mark.parametrize(("name", "published"), [("ssd-tutti", 25.9), ("ssd-gds", 9.3), ("ssd", 3.4), ("dram", 36.0)])
-def test_figure_9_rates_at_128k(name: str, published: float) -> None:
+def test_the_rates_of_figure_9_at_128k_are_reached(name: str, published: float) -> None:
     """The rate of Tutti was fitted; GDS reaches 11.9 in the figure, without the setup time that figure 8 needs."""
     asked, rate = loaded(name, 128 * K, 128 * K + BLOCK)
     assert asked.cached_tokens == 128 * K
@@ -26,14 +26,14 @@ def test_figure_9_rates_at_128k(name: str, published: float) -> None:
 
 
 @pytest.mark.parametrize(("name", "published_s"), [("ssd-tutti", 3.43), ("ssd", 7.84)])
-def test_figure_11_with_112k_of_128k_cached(name: str, published_s: float) -> None:
+def test_the_times_of_figure_11_with_112k_of_128k_cached_are_reached(name: str, published_s: float) -> None:
     """Both rates were fitted."""
     asked, _ = loaded(name, 112 * K, 128 * K)
     assert asked.first_token_s - asked.arrived_s == pytest.approx(published_s, rel=0.03)
 
 
 @pytest.mark.parametrize(("cached", "published"), [(32 * K, 0.058), (128 * K - BLOCK, 0.614)])
-def test_figure_11_tutti_below_gds(cached: int, published: float) -> None:
+def test_tutti_is_as_far_below_gds_as_in_figure_11(cached: int, published: float) -> None:
     """The difference is predicted."""
     times = [loaded(name, cached, 128 * K)[0] for name in ("ssd-tutti", "ssd-gds")]
     tutti, gds = (asked.first_token_s - asked.arrived_s for asked in times)

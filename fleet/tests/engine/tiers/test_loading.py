@@ -73,11 +73,11 @@ def test_a_prefix_has_two_objects_per_block_and_layer_one_for_k_and_one_for_v() 
     ("device", "gb_per_s"),
     [(DRAM, 50.0), (DRAM_FITTED, 36.0), (SSD, 3.4), (SSD_GDS, 9.32), (SSD_TUTTI, 25.9), (REMOTE, 9.68)],
 )
-def test_figure_9_rates_at_128k(device: TierDevice, gb_per_s: float) -> None:
+def test_the_law_has_the_rates_of_figure_9_at_128k(device: TierDevice, gb_per_s: float) -> None:
     assert effective_bytes_per_s(device, LLAMA, PROMPT) / 1e9 == pytest.approx(gb_per_s, rel=0.002)
 
 
-def test_figure_11_the_published_times_and_gains() -> None:
+def test_the_law_has_the_times_and_gains_of_figure_11() -> None:
     """The published times are 3.43 and 7.84 s at 112K of 128K (both fitted); Tutti is 5.8 and 61.4 % below GDS."""
     assert warm_s(SSD_TUTTI, 112 * K) == pytest.approx(3.43, rel=0.02)
     assert warm_s(SSD, 112 * K) == pytest.approx(7.84, rel=0.02)
@@ -95,13 +95,13 @@ def test_above_96k_dram_is_ahead_of_tutti_with_a_set_up_at_the_links_rate_but_no
         assert crossover(LAW, device, LLAMA, 32 * K, floor_s=LAYER_PASS_S) == pytest.approx(0.979, abs=0.003)
 
 
-def test_figure_2_the_bubble_of_dram_follows_from_the_same_set_up() -> None:
+def test_the_bubble_of_dram_in_figure_2_follows_from_the_same_set_up() -> None:
     """The published value is 14.2 %."""
     io_s, compute_s = load_s(DRAM_FITTED, LLAMA, 48 * K), LAW.prefill_s(16 * K, 48 * K)
     assert io_s / (io_s + compute_s) == pytest.approx(0.142, rel=0.1)
 
 
-def test_figure_13_the_crossover_of_loading_and_computing() -> None:
+def test_loading_and_computing_take_equally_long_where_figure_13_says() -> None:
     """The published 97.9 and 98.3 % are both fitted; the law alone gives 94.9 % at the link's 50 GB/s, and 86.9 %."""
     assert crossover(LAW, DRAM_FITTED, LLAMA, 32 * K, floor_s=LAYER_PASS_S) == pytest.approx(0.979, abs=0.003)
     assert crossover(LAW, SSD_TUTTI, LLAMA, 32 * K, floor_s=LAYER_PASS_S) == pytest.approx(0.983, abs=0.005)
