@@ -34,13 +34,16 @@ def test_a_breaker_opens_after_consecutive_failures():
     assert opened().refusal(109.9, 10) == "breaker open after 3 failures in a row"
 
 
-def test_a_success_between_failures_resets_the_count():
+def test_a_success_between_failures_resets_the_counts():
     breaker = Breaker()
     for _ in range(5):
         breaker.failed(0, 2)
         breaker.answered()
         breaker.served()
     assert breaker.state == "closed"
+    for _ in range(2):
+        assert [breaker.take_back(2, count=2) for _ in range(7)] == [*[True] * 6, False]
+        breaker.served()
 
 
 def test_after_its_open_time_the_breaker_lets_one_request_through():
@@ -264,6 +267,7 @@ def test_one_clients_failures_never_keep_the_last_instance_from_others():
     for _ in range(2):
         breaker.failed(0, 2, "mallory", lambda several: False)
     assert breaker.refusal(1, OPEN_S)
+    assert not breaker.reconsider("mallory"), "the same client finds it shut, however few others are left"
     tries = ((1, True, "mallory", False), (1, False, "mallory", True), (1, True, "alice", False),
              (SPARED_S, True, "alice", True))  # fmt: skip
     for now, is_last, tenant, is_shut in tries:
