@@ -494,7 +494,7 @@ def setting(stage: str) -> Iterator[World]:
             extra |= {"LD_PRELOAD": str(_compiled(world.clock.parent)), "WEIR_TEST_CLOCK": str(world.clock)}
         folder = stack.enter_context(small_disk())
         world.weir = stack.enter_context(running("--routers", "2", "--fleet", str(fleet), folder=folder, **extra))
-        world.weir.wait_for("2/2 instances of pool demo are ready")
+        world.weir.wait_for("2/2 instances of pool demo are ready", PATIENCE_S)
         world.weir.until(lambda: all(map(world.weir.child, PROCESSES[:-1])), "all processes")
         yield world
 

@@ -201,6 +201,8 @@ NONE = [
     (200, WHOLE, b'{"type": ["x"], "error": {"code": {"of": "no known shape"}}}'),
     (200, WHOLE, b'{"success": false, "message": "the engine is dead"}'),
     (200, WHOLE, b'{"code": 500, "msg": "dead", "data": null}'),
+    (200, WHOLE, b'{"data": [{"object": "embedding", "index": 0, "embedding": [null, null]}]}'),
+    (200, WHOLE, b'{"results": [{"index": 0, "document": {"text": "fox"}, "relevance_score": null}]}'),
 ]
 EMPTY_STREAMS = [
     [event({"detail": "the engine is dead"})],
