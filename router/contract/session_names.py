@@ -44,9 +44,12 @@ NAMES = (
     NameRow("header", "x-multi-turn-session-id"),  # clients of TensorRT-LLM
     NameRow("header", "x-litellm-session-id"),  # litellm, OpenHands
     NameRow("header", "x-openwebui-chat-id"),
+    NameRow("header", "agent-session-id"),  # Goose
+    NameRow("header", "x-kilocode-taskid"),
     NameRow("body", "session_id"),
     NameRow("body", "conversation_params.conversation_id"),  # TensorRT-LLM 1.4
-    NameRow("body", "prompt_cache_key"),  # Codex, Zed, OpenAI's clients
+    # Codex, Zed; OpenAI's successor of `user`, so applications give all their conversations the same
+    NameRow("body", "prompt_cache_key", of_many=True),
     NameRow("body", "conversation"),
     NameRow("body", "conversation.id"),
     NameRow("body", "metadata.session_id"),

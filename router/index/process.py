@@ -27,6 +27,7 @@ from router.kv_events.messages import (
     IndexReport,
     LookUp,
     Over,
+    Refuted,
     Sent,
     Slots,
     Speculating,
@@ -48,7 +49,7 @@ log = logging.getLogger("weir.index")
 
 STEP_S = 0.5
 KEPT_S = 30.0  # how long a disconnected router's engines are still followed, as the router may be restarting
-LOOK_UPS_KEPT = 1_024  # latest look-ups of each router, kept until it reports the destinations of their prompts
+LOOK_UPS_KEPT = 1_024  # latest look-ups of each router, kept for its reports on their prompts
 FEEDS_AT_ONCE = 50  # feeds reported before the event loop serves others
 SLICE_S = 0.0003  # time per iteration of the event loop for KV events; look-ups may have to wait for it
 PAGE = resource.getpagesize()
@@ -56,6 +57,7 @@ PAGE = resource.getpagesize()
 Hashes = dict[
     int, tuple["array[int]", dict[int, "array[int]"]]
 ]  # a prompt's hashes by block size, and the hashes of the blocks' parts
+NO_HASHES: Hashes = {}
 
 
 class PoolIndex:
@@ -177,7 +179,7 @@ class RouterConnection(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self._frames = Frames()
         self.follows: dict[str, dict[str, FollowedEngine]] = {}  # engines wanted by this router, by pool and key
-        self._look_ups: OrderedDict[int, Hashes] = OrderedDict()
+        self._look_ups: OrderedDict[int, tuple[Hashes, float]] = OrderedDict()  # with their time (s, monotonic)
         self._under_way: dict[int, InFlight] = {}
         self._named: dict[str, tuple[PoolIndex, int]] = {}  # by pool: the slots whose engines the router knows
 
@@ -216,6 +218,8 @@ class RouterConnection(asyncio.Protocol):
                 under_way = self._under_way.pop(message.number, None)
                 if under_way is not None:
                     under_way.over(time.monotonic())
+            case Refuted():
+                self._refuted(message)
             case Follow():
                 self.follows[message.pool] = {engine.key: engine for engine in message.engines}
                 self._process.pool(message.pool)
@@ -237,12 +241,12 @@ class RouterConnection(asyncio.Protocol):
             self._named[asked.pool] = named
             self.write(framed(Slots(asked.pool, list(pool.index.names))))
         self.write(framed(Found(asked.number, found)))
-        self._look_ups[asked.number] = hashes
+        self._look_ups[asked.number] = hashes, now
         if len(self._look_ups) > LOOK_UPS_KEPT:
             self._look_ups.popitem(last=False)
 
     def _sent(self, sent: Sent) -> None:
-        hashes, parts = self._look_ups.get(sent.look_up, {}).get(sent.block_size, (None, NO_PARTS))
+        hashes, parts, _ = self._looked_up(sent)
         pool = self._process.pools.get(sent.pool)
         if hashes is not None and pool is not None and sent.key in pool.feeds:
             foreseen = min(max(sent.foreseen, 0), len(hashes))
@@ -250,6 +254,18 @@ class RouterConnection(asyncio.Protocol):
                 by_rule = pool.index.by_rule(sent.key, hashes, sent.block_size, parts, foreseen)
                 self.write(framed(Speculating(sent.number, by_rule)))
             self._under_way[sent.number] = pool.index.sent(sent.key, hashes, foreseen)
+
+    def _refuted(self, refuted: Refuted) -> None:
+        hashes, _, asked_at = self._looked_up(refuted)
+        pool = self._process.pools.get(refuted.pool)
+        if hashes is not None and pool is not None:
+            pool.index.refute(refuted.key, hashes, min(max(refuted.held, 0), len(hashes)), asked_at)
+
+    def _looked_up(self, report: Sent | Refuted) -> tuple["array[int] | None", Parts, float]:
+        """Return the hashes of the prompt and of its blocks' parts, and when it was looked up (s, monotonic)."""
+        by_size, at = self._look_ups.get(report.look_up, (NO_HASHES, 0.0))
+        hashes, parts = by_size.get(report.block_size, (None, NO_PARTS))
+        return hashes, parts, at
 
 
 def _resident() -> int:

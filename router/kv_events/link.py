@@ -25,6 +25,7 @@ from router.kv_events.messages import (
     IndexReport,
     LookUp,
     Over,
+    Refuted,
     Sent,
     Slots,
     Speculating,
@@ -143,6 +144,9 @@ class ProcessLink:
         if speculating:
             self._asking[number] = sent
         return sent
+
+    def refuted(self, look_up: int, pool: str, key: str, block_size: int, held: int) -> None:
+        self._tell(Refuted(look_up, pool, key, block_size, held))
 
     def over(self, number: int) -> None:
         self._asking.pop(number, None)

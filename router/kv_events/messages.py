@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from router.contract.net.engine_tls import PLAIN, EngineTls
 
-VERSION = 2
+VERSION = 3
 LENGTH_BYTES = 4
 LONGEST = 64 * 1024 * 1024  # bytes of a frame; the block hashes of the largest body fit
 
@@ -68,6 +68,16 @@ class Sent(Struct, array_like=True, tag="sent"):
 
 class Over(Struct, array_like=True, tag="over"):
     number: int  # number of a Sent
+
+
+class Refuted(Struct, array_like=True, tag="refuted"):
+    """A report that an engine had only `held` leading blocks of a looked-up prompt."""
+
+    look_up: int
+    pool: str
+    key: str
+    block_size: int
+    held: int
 
 
 class Welcome(Struct, array_like=True, tag="welcome"):
@@ -131,7 +141,7 @@ class Costs(Struct, array_like=True, tag="costs"):
     cpu_s: float
 
 
-ToProcess = Hello | Follow | LookUp | Sent | Over
+ToProcess = Hello | Follow | LookUp | Sent | Over | Refuted
 ToRouter = Welcome | Slots | Found | Speculating | IndexReport | Costs
 
 _encoder = msgspec.msgpack.Encoder()

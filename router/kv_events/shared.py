@@ -150,6 +150,12 @@ class ProcessIndex:
             return None
         return feed.link.sent(number, self._pool, feed.key, block_size, foreseen, speculating=speculating)
 
+    def refuted(self, looked_up: "ProcessLookUp", instance: str, block_size: int, held: int) -> None:
+        feed = self._feeds.get(instance)
+        number = looked_up.numbers.get(feed.link) if feed is not None else None
+        if feed is not None and number is not None:
+            feed.link.refuted(number, self._pool, feed.key, block_size, held)
+
 
 class ProcessLookUp:
     """An answered look-up."""
@@ -165,6 +171,10 @@ class ProcessLookUp:
         """Report that the prompt goes to this instance, with `foreseen` leading blocks expected at admission. With
         `speculating`, request its tokens by each rule of speculation."""
         return self._index.sent(self, instance, block_size, foreseen, speculating=speculating)
+
+    def refuted(self, instance: str, block_size: int, held: int) -> None:
+        """Report that this instance had only `held` leading blocks of the prompt."""
+        self._index.refuted(self, instance, block_size, held)
 
 
 class SharedIndexes:

@@ -78,6 +78,8 @@ class LookedUp(Protocol):
 
     def sent(self, instance: str, block_size: int, foreseen: int, *, speculating: bool = False) -> UnderWay | None: ...
 
+    def refuted(self, instance: str, block_size: int, held: int) -> None: ...
+
 
 class SharedIndex(Protocol):
     """The pool's exact index in index processes (router/kv_events/shared.py)."""

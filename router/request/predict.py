@@ -298,10 +298,13 @@ def _missed(call: Call, endpoint: Endpoint, cached_tokens: int, *, explained: bo
 
 def _refute(call: Call, endpoint: Endpoint, cached_tokens: int) -> None:
     """Handle fewer cached tokens than predicted: a store may have evicted the missing ones without an event."""
-    feed, index = endpoint.feed, call.pool.kv_event_state.index
-    if feed is None or index is None or call.prediction.index != "exact":
+    feed, index, prediction = endpoint.feed, call.pool.kv_event_state.index, call.prediction
+    if feed is None or prediction.index != "exact":
         return
     size = feed.block_size or endpoint.block_size
-    for known, hashes in call.prediction.block_hashes:
-        if known == size:
-            index.refute(endpoint.id, hashes, cached_tokens // size, call.prediction.asked_at)
+    if prediction.looked_up is not None:
+        prediction.looked_up.refuted(endpoint.id, size, cached_tokens // size)
+    elif index is not None:
+        for known, hashes in prediction.block_hashes:
+            if known == size:
+                index.refute(endpoint.id, hashes, cached_tokens // size, prediction.asked_at)

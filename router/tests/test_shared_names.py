@@ -85,13 +85,13 @@ async def test_each_conversation_of_an_application_that_sends_its_own_name_is_a_
     receipts = []
     for number in range(MOST_OF_MANY + 12):
         said = [{"role": "user", "content": f"question {number} " * 30}]
-        receipts.append(await w.receipt(await w.ask(CHAT, messages=said, user="my-app")))
+        receipts.append(await w.receipt(await w.ask(CHAT, messages=said, prompt_cache_key="my-app")))
     before, after = receipts[:MOST_OF_MANY], receipts[MOST_OF_MANY:]
     assert len({receipt["session"] for receipt in before}) == 1
-    assert {receipt["session_by"] for receipt in before} == {"body:user"}
+    assert {receipt["session_by"] for receipt in before} == {"body:prompt_cache_key"}
     assert len({receipt["session"] for receipt in after}) == 12
     assert {receipt["session_by"] for receipt in after} == {
-        f"the prompt: more than {MOST_OF_MANY} conversations share body:user"
+        f"the prompt: more than {MOST_OF_MANY} conversations share body:prompt_cache_key"
     }
 
 

@@ -11,7 +11,8 @@ from array import array
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -27,6 +28,8 @@ from router.prefix.blocks import block_hashes, part_hashes
 from router.prefix.exact.groups import ALL, FIRST, GroupNeed, GroupNeeds
 from router.prefix.exact.holders import FURTHER
 from router.prefix.exact.index import HOST
+from router.prefix.exact.store import STORE
+from router.request import predict
 from router.tests.conftest import Published, fleet, instance, running
 from router.tests.kv_events.conftest import Sim, quick, start_sim
 from router.tests.test_exact_index import PROMPT, ask, belief, receipt, sim_entry, until
@@ -165,6 +168,18 @@ async def test_the_store_of_a_pool_forgets_its_blocks_when_the_model_changes(tmp
         assert (await found(pool, prompts)).held == {}
 
 
+async def test_an_answer_refutes_the_blocks_of_a_store_that_an_index_process_follows(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (process, path), sharing(path) as (pool, _):
+        index, (tokens, prompts), names = process.pool("demo").index, prompt(8), list(range(1, 9))
+        index.share(key(pool, "demo-0"), names, None, tokens, SIZE, HOST)
+        index.untold(STORE, names, HOST, time.monotonic())
+        looked_up = await found(pool, prompts)
+        prediction = SimpleNamespace(index="exact", looked_up=looked_up, block_hashes=prompts)
+        call = cast(Any, SimpleNamespace(pool=pool, prediction=prediction))
+        predict._refute(call, pool.endpoints["demo-0"], 3 * SIZE + 1)
+        assert [looked_up.held, (await found(pool, prompts)).held] == [{"demo-0": (0, n * SIZE, 0)} for n in (8, 3)]
+
+
 async def test_an_index_process_receives_the_length_of_attention_chunks(tmp_path: Path) -> None:
     async with listening(tmp_path) as (process, path), sharing(path) as (pool, shared):
         pool.kv_event_state.reader = SimTokenizer()
@@ -220,7 +235,7 @@ async def test_a_late_answer_is_not_awaited(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (framed(Welcome(3, 1)), "version 3 of the messages, this router knows 2"),
+        (framed(Welcome(4, 1)), "version 4 of the messages, this router knows 3"),
         ((70 << 20).to_bytes(4, "little"), "a frame of 73,400,320 bytes; allowed are 67,108,864"),
         (framed(Over(1)), "a message that cannot be read"),
     ],
