@@ -14,6 +14,7 @@ PREFILL: InstanceRole = "prefill"
 DECODE: InstanceRole = "decode"
 ROLES = (BOTH, PREFILL, DECODE)
 TOPIC = "kv"  # topic of KV events
+CONFIG = "--config"  # argument with a file of further options, which may change prompts
 FIRST_ADDED_PREFILL = 1024  # lowest ordinal of prefill instances that the autoscaler adds, above those of a document
 
 
@@ -84,7 +85,11 @@ def tokenizer_of(spec: Any, launch: Launch, option: str, others: Collection[str]
     for word, following in zip(spec.arguments, (*spec.arguments[1:], ""), strict=False):
         name, equals, value = word.partition("=")
         given[name.partition(".")[0].replace("_", "-")] = value if equals else following  # vLLM: --OPTION.FIELD VALUE
-    if not given.keys().isdisjoint(others) or given.get("--tokenizer-mode", "auto") not in ("auto", "hf"):
+    if (
+        CONFIG in given
+        or not given.keys().isdisjoint(others)
+        or given.get("--tokenizer-mode", "auto") not in ("auto", "hf")
+    ):
         return ""
     return launch.path(given[option]) if option in given else default
 

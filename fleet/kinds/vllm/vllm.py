@@ -40,6 +40,7 @@ from router.contract.values.json_value import JsonObject
 _CUDA_ONLY = ("mooncake-p2p", "offload-dram", "offload-ssd", "lmcache-dram", "lmcache-disk", "lmcache-gds")
 STORE = "mooncake-store"
 _SERVERS = ("--api-server-count", "--api_server_count", "-asc")
+_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's parser refuses other ranks
 
 
 def command(spec: VllmSpec, launch: Launch) -> list[str]:
@@ -198,6 +199,7 @@ def refuse(spec: VllmSpec) -> dict[str, str]:
         "master": _master_problem(spec),
         "api_server_count": _servers_problem(spec),
         **refuse_loras(spec),
+        "max_lora_rank": _lora_rank_problem(spec),
         "lend_s": spec.lend_s and "nixl" not in modes(spec) and "must be 0 unless kv has nixl, which lends blocks",
         "store_pool": spec.store_pool and STORE not in modes(spec) and "needs kv mooncake-store",
         "prefill_instances": spec.prefill_instances
@@ -215,6 +217,12 @@ def _servers_problem(spec: VllmSpec) -> str:
     if spec.enable_lora:
         return "must be 1 with enable_lora: each process would have its own list of adapters"
     return "" if spec.device == "cuda" else "must be 1 with the device cpu: its builds are started without vllm serve"
+
+
+def _lora_rank_problem(spec: VllmSpec) -> str:
+    if not spec.enable_lora or spec.max_lora_rank in _LORA_RANKS:
+        return ""
+    return f"must be a rank that vLLM takes; allowed: {', '.join(map(str, _LORA_RANKS))}"
 
 
 def _cuda_problem(spec: VllmSpec) -> str:

@@ -293,6 +293,11 @@ def test_vllm_takes_every_option_that_its_kind_writes() -> None:
     assert len(written) > 15
     taken = {option for option in written if f'"{option}"' in parsers or option[2:].replace("-", "_") in parsers}
     assert written - taken == set()
+    ranks = re.search(
+        r"^MaxLoRARanks = Literal\[(.*)\]$", sources("vllm", path := "vllm/config/lora.py")[path], re.MULTILINE
+    )
+    assert ranks is not None
+    assert f"\n_LORA_RANKS = ({ranks[1]})" in (ROOT / "fleet" / "kinds" / "vllm" / "vllm.py").read_text()
     connectors = set(re.findall(r'"kv_connector": "(\w+)"', (ROOT / "fleet" / "kinds" / "transfer.py").read_text()))
     known = "\n".join(sources("vllm", "vllm/distributed/kv_transfer/kv_connector/factory.py").values())
     assert "MultiConnector" in connectors
