@@ -5,13 +5,12 @@ import json
 import os
 import re
 import shutil
-import sqlite3
 import ssl
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +20,7 @@ import pytest
 import redis
 from hypothesis import settings
 
-from controlplane.tests.migrated import made_once
+from controlplane.tests.migrated import fill
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -266,24 +265,21 @@ def emptied_tables_stay_empty() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def migrations_run_once() -> Iterator[None]:
-    """Copy the tables that the first test process has created, as all migrations take each process 5 s."""
+    """Copy the tables that the first process has created, as all migrations take each process seconds."""
     from django.core.management.commands import migrate
     from django.db import connection
 
     run = migrate.Command.handle
 
-    def copied(command: migrate.Command, *given: Any, **named: Any) -> None:
-        if (
-            not _POSTGRES
-            and connection.settings_dict["NAME"].startswith("file:memory")
-            and not connection.introspection.table_names()
-        ):
-            with closing(sqlite3.connect(made_once())) as made:
-                made.backup(connection.connection)
-        run(command, *given, **named)
+    def once(command: migrate.Command, *given: Any, **named: Any) -> None:
+        in_memory = not _POSTGRES and connection.settings_dict["NAME"].startswith("file:memory")
+        if in_memory and not connection.introspection.table_names():
+            fill(connection.connection, lambda: run(command, *given, **named))
+        else:
+            run(command, *given, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(migrate.Command, "handle", copied)
+        patch.setattr(migrate.Command, "handle", once)
         yield
 
 
