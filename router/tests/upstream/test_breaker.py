@@ -89,6 +89,8 @@ def test_a_failed_probe_opens_the_breaker_for_as_long_again():
     breaker.end(probe)
     assert breaker.refusal(119.9, 10)
     assert not breaker.refusal(120, 10)
+    assert breaker.take_back(3)
+    assert not breaker.refusal(110, 10), "the request was at fault"
 
 
 def test_a_probe_without_a_result_allows_another_probe():
