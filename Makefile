@@ -107,7 +107,7 @@ findings: $(TESTS_STAMP)
 # libc6-dev, python3-dev).
 compiled: $(STAMP)
 	@$(call install,requirements-compiled.txt)
-	@$(PY) deploy/compile.py
+	@$(PY) deploy/compile.py --train
 
 COMPILED_TESTS := $(addprefix router/tests/,http/test_protocol.py http/test_forwarding.py http/test_request_limits.py \
 	http/test_trailers.py http/test_own_errors.py upstream/test_retries.py upstream/test_connections.py \

@@ -1,8 +1,8 @@
 """A router without sockets, so that the cost of a request can be counted: bytes in, bytes out, in one process.
 
 Everything from the client's bytes to its answer runs as under `python -m router`, except for transports that hand bytes
-over in the next turn of the loop. As a program it serves the given number of requests under valgrind and prints that
-number.
+over in the next turn of the loop. As a program it lists the calls of the given number of requests, lets valgrind count
+their instructions, or serves every shape and writes the receipts, which shows a compiler what is used.
 """
 
 import asyncio
@@ -24,6 +24,8 @@ from router.http.server import HttpServer
 from router.process import tame_garbage_collection
 from router.standalone import POOL
 from router.standalone.file_source import FileSource
+from router.telemetry.receipts import encoded
+from router.telemetry.traffic import TrafficRecorder
 from router.upstream.connection import Connection
 from router.upstream.connection_pool import ConnectionPool
 
@@ -197,6 +199,7 @@ class Stage:
         upstream.give_back(connection)
 
     def prepare(self, count: int) -> None:
+        self.router.recorder.pending.clear()
         self._asked = requests(self.shape, count, self._made)[::-1]
         self._made += count
 
@@ -207,7 +210,6 @@ class Stage:
             self._ask(client)
         await self._over
         assert not self.refused
-        self.router.recorder.pending.clear()
 
     def _ask(self, client: _Client) -> None:
         if self._asked:
@@ -271,6 +273,18 @@ async def _under_valgrind(shape: str, count: int) -> None:
     os._exit(0)  # do not count the end of the process
 
 
+async def _train(_: str, count: int) -> None:
+    for shape in ("unary", "burst", "paced", "long"):
+        stage, traffic = Stage(shape, CHUNKS), TrafficRecorder(Counter())
+        stage.prepare(count // 20 if shape == "long" else count)
+        await stage.play()
+        for call in stage.router.recorder.pending:
+            traffic.entry(call)
+            encoded(call, "router-1")
+        stage.close()
+        await asyncio.sleep(0)
+
+
 async def _profiled(shape: str, count: int) -> None:
     calls = await counted(shape, count)
     print(f"{shape}: {sum(calls.values()) / count:.1f} calls of Python functions a request")
@@ -281,5 +295,5 @@ async def _profiled(shape: str, count: int) -> None:
 
 if __name__ == "__main__":
     tame_garbage_collection()
-    run = _under_valgrind if sys.argv[3:] == ["--instructions"] else _profiled
+    run = {"--instructions": _under_valgrind, "--train": _train}.get(sys.argv[-1], _profiled)
     uvloop.run(run(sys.argv[1], int(sys.argv[2])))
