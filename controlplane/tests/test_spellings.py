@@ -55,7 +55,7 @@ METHODS = ("GET", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "post")
 ASKED = [("POST", spelt(path)) for path in PATHS for spelt in SPELLINGS] + [
     (method, path) for path in PATHS for method in METHODS
 ]
-SERVED = {(way, target) for way, target in ASKED if way == "POST" and unquote(target.partition("?")[0]) in ROUTED}
+SERVED = {(way, target) for way, target in ASKED if (way, unquote(target.partition("?")[0])) in ROUTED}
 PICKED = {(way, target) for way, target in SERVED if "%" not in target}  # the picker takes a gateway's path literally
 DOCUMENT = orjson.dumps({"model": "llama", "messages": [], "input": "x", "query": "x", "documents": [], "prompt": "x"})
 MAY, MAY_NOT = "sk-weir-may", "sk-weir-barred"

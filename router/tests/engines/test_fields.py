@@ -31,7 +31,7 @@ CLIENT_HEADERS = {  # headers that affect only the answer, or that name the clie
 
 def taken() -> set[str]:
     """Return the fields that engines take on routed paths."""
-    rows = (row for server in SERVERS.values() for path, row in server["paths"].items() if path in ROUTED)
+    rows = (row for server in SERVERS.values() for path, row in server["paths"].items() if ("POST", path) in ROUTED)
     return {field for row in rows for field in row["fields"]}
 
 

@@ -172,7 +172,7 @@ def test_the_page_says_what_is_known_about_each_trace_and_why_the_rest_is_unknow
     assert "33,006 tokens" in rows["agentic-demo"]
     assert "336 tokens" in rows["agentic-demo"]
     assert ">3</td>" in rows["recorded:demo"]
-    assert "Still recorded" in rows["recorded:demo"]
+    assert "Still being recorded" in rows["recorded:demo"]
     assert "–" not in "".join(rows.values())
     assert ">Size</th>" not in page
 
