@@ -6,9 +6,12 @@ an unknown shape counts as content, unless it has no text.
 
 import json
 import re
+import struct
+from base64 import b64decode
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from itertools import islice
+from math import isnan
 from typing import Any, Final, Literal
 
 import msgspec
@@ -89,7 +92,11 @@ _REMARKS = frozenset(
     )
 )
 _RESULTS = ("data", "results")  # fields that list the results in an unstreamed answer
-_OF_BAD_RESULTS = (b'"error"', b"null,null", b"NaN,", b"null, null")  # overflowing models compute vectors of nulls
+# Overflowing models compute scores and vectors of nulls; what stands before them
+_BEFORE_NULLS = (b"[", b'score":', b'score": ', b'embedding":', b'embedding": ')
+_VECTOR = b'"embedding":'
+MOST_PLACES = 1_000  # places of a word in a long answer that are looked at
+_NUMBERS = struct.Struct("<3f")  # the first numbers of a vector
 # Fields of a result that do not hold it
 _OF_RESULT = frozenset(("index", "object", "id", "type", "document", "num_classes", "revised_prompt"))
 # Metadata fields of an unstreamed answer
@@ -303,11 +310,31 @@ def wrong_with(event: Said | None, data: bytes, api_path: str, *, background: bo
     if (error := error_of(event, data)) is not None:
         return error
     is_long = len(data) > LONGEST_REMARK and api_path not in WHOSE_END
-    if is_long and all(data.find(sign) < 0 for sign in _OF_BAD_RESULTS):
+    if is_long and not _may_be_bad(data):
         return None
     if not background and api_path == "/v1/responses" and (error := unfinished(event)) is not None:
         return error
     return _wrong_value(data, api_path)
+
+
+def _may_be_bad(data: bytes) -> bool:
+    """Return whether a result in a long answer may be an error, null or NaN."""
+    if data.find(b'"error"') >= 0:
+        return True
+    if any(data.endswith(_BEFORE_NULLS, 0, at) for word in (b"null", b"NaN") for at in _places(data, word)):
+        return True
+    return any(
+        _is_nan(data[at + len(_VECTOR) : at + len(_VECTOR) + 18].lstrip(b' "')[:16]) for at in _places(data, _VECTOR)
+    )
+
+
+def _places(data: bytes, word: bytes) -> Iterator[int]:
+    at = data.find(word)
+    for _ in range(MOST_PLACES):
+        if at < 0:
+            return
+        yield at
+        at = data.find(word, at + len(word))
 
 
 def _wrong_value(data: bytes, api_path: str) -> AnswerError | None:
@@ -344,8 +371,9 @@ def _results(value: Any) -> Iterator[JsonObject]:
 
 
 def _bare(result: JsonObject) -> list[Any]:
-    """Return the values of a result's fields that may hold it."""
-    return [held for name, held in result.items() if name not in _OF_RESULT]
+    """Return the values of a result's fields that may hold it. A label alone may, but not beside probabilities."""
+    beside = "label" if "probs" in result else ""
+    return [held for name, held in result.items() if name not in _OF_RESULT and name != beside]
 
 
 def _holds(value: Any, api_path: str) -> bool:
@@ -392,7 +420,15 @@ def _has_more(value: object, depth: int = 16) -> bool:
         ]
     if isinstance(value, list):
         return not depth or any(_has_more(held, depth - 1) for held in value)
-    return value is not None and value != "" and value == value
+    return value is not None and value != "" and value == value and not (isinstance(value, str) and _is_nan(value))
+
+
+def _is_nan(text: str | bytes) -> bool:
+    """Return whether a text is the base64 of a vector whose first numbers are NaN."""
+    try:
+        return all(map(isnan, _NUMBERS.unpack(b64decode(text[:16], validate=True))))
+    except (ValueError, struct.error):
+        return False
 
 
 def _error(reported: object, data: bytes) -> AnswerError:

@@ -448,6 +448,9 @@ def test_an_empty_text_and_a_silence_have_an_answer(path, data):
     assert answers.wrong_with(answers.said(data), data, path) is None
 
 
+NAN = "AADAfwAAwH8AAMB/"  # three numbers of 32 bits, in base64
+
+
 def vector(embedding):
     return {"object": "embedding", "index": 0, "embedding": embedding}
 
@@ -468,13 +471,22 @@ def vector(embedding):
         ("/v1/embeddings", {"data": [vector([])], "usage": {"total_tokens": 3}}),
         ("/v1/rerank", {"results": [{"index": 0, "document": {"text": "fox"}, "relevance_score": None}]}),
         ("/rerank", [{"score": None, "document": "fox", "index": 0}]),
-        ("/classify", {"data": [{"index": 0, "label": None, "probs": [None, None], "num_classes": 2}]}),
+        *(
+            ("/classify", {"data": [{"index": 0, "label": label, "probs": [None, None], "num_classes": 2}]})
+            for label in (None, "LABEL_0")
+        ),
+        *(("/v1/rerank", {"results": [{"relevance_score": None, "index": 0}] * size}) for size in (1, 999)),
+        *(("/v1/score", {"data": [{"index": 0, "score": nothing}] * 999}) for nothing in (float("nan"), None)),
+        ("/v1/embeddings", {"data": [vector([0.5] * 999), vector(None)]}),
+        ("/v1/embeddings", {"data": [vector([None])] * 999}),
+        *(("/v1/embeddings", {"data": [vector("AAAA" * size), vector(NAN * size)]}) for size in (4, 9_999)),
         ("/v1/images/generations", {"data": [{"b64_json": None, "revised_prompt": "a fox"}]}),
     ],
 )
 def test_an_error_in_place_of_a_result_is_an_error_of_the_answer(path, document):
-    data = json.dumps(document).encode()
-    assert answers.wrong_with(answers.said(data), data, path) is not None
+    for separators in ((",", ":"), (", ", ": ")):
+        data = json.dumps(document, separators=separators).encode()
+        assert answers.wrong_with(answers.said(data), data, path) is not None
 
 
 NO_TOKENS = {"prompt_tokens": 0, "total_tokens": 0, "completion_tokens": 0, "prompt_tokens_details": None}
