@@ -65,8 +65,8 @@ NEAR = 12  # characters around words of an engine that are compared to see wheth
 MOST_WORDS = 32  # largest number of an engine's words to look for in the request
 MOST_ASKED = 256 * 1024  # bytes; of longer requests, only the beginning and the end are searched for these words
 _FURTHER_DATA = re.compile(rb"\ndata:([^\n]*)")
-# SGLang's finish reason is an object
-_GIVEN_UP = re.compile(rb'"(?:finish_reason|type)": ?"(?:error|abort|cancelled|timeout)"')
+# SGLang's finish reason is an object; it may finish other answers after the error of one
+_GIVEN_UP = re.compile(rb'"(?:finish_reason|type)": ?"(?:error|abort|cancelled|timeout)"|"error": ?[{"]')
 _NAMED_ERROR = re.compile(rb"(?:^|\n)event: ?error\r?(?:\n|\Z)")
 _ENDS = frozenset(("message_stop", "response.completed", "response.incomplete", "response.cancelled"))
 _FAILURES = ("error", "response.failed", "response.error")

@@ -115,13 +115,24 @@ def test_an_error_after_content_is_read_whatever_ends_the_lines(blanks):
     assert "EngineCore is" in tail.ended().error.message
 
 
-@pytest.mark.parametrize("abort", ["abort", {"type": "abort", "message": "m"}, {"message": "m", "type": "abort"}])
-@pytest.mark.parametrize("several", [True, False])
-def test_a_stream_fails_if_one_of_its_answers_stops_long_before_the_end(several, abort):
-    def choice(index, finish=None):
-        return {"index": index, "delta": {"content": "w"}, "finish_reason": finish}
+def choice(index, finish=None):
+    return {"index": index, "delta": {"content": "w"}, "finish_reason": finish}
 
-    parts = [event({"choices": [choice(0), choice(1)]}), event({"choices": [choice(0, abort)]})]
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        *(
+            {"choices": [choice(0, abort)]}
+            for abort in ("abort", {"type": "abort", "message": "m"}, {"message": "m", "type": "abort"})
+        ),
+        {"error": {"object": "error", "message": "timeout", "type": "INTERNAL_SERVER_ERROR", "code": 500}},
+        {"error": "timeout"},
+    ],
+)
+@pytest.mark.parametrize("several", [True, False])
+def test_a_stream_fails_if_one_of_its_answers_stops_long_before_the_end(several, failure):
+    parts = [event({"choices": [choice(0), choice(1)]}), event(failure)]
     parts += [event({"choices": [choice(1, "stop" if place == 39 else None)]}) for place in range(40)]
     for sink in ("add", "add_event"):
         tail = StreamTail(several=several)
