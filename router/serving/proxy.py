@@ -626,7 +626,8 @@ def _tried_enough(call: Call, code: str, result: Result) -> ErrorResponse:
     failures = call.outcome.failures
     named = "; ".join(f"{failure.endpoint.id}: {_KINDS.get(failure.kind, 'it failed')}" for failure in failures)
     message = f"the request failed on two engines and is tried on no other: {named}"
-    return ErrorResponse(504 if "timeout" in code else 502, code, message, should_retry=False, result=result)
+    status = 504 if "timeout" in code or failures[-1].kind == fault.LATE else 502
+    return ErrorResponse(status, code, message, should_retry=False, result=result)
 
 
 def _not_again(call: Call, why: str) -> ErrorResponse:

@@ -144,11 +144,14 @@ async def test_no_two_attempts_carry_the_same_request_id(world):
     assert received == {name, f"{name}-2", f"{name}-3"}
 
 
-async def test_a_silent_engine_is_abandoned(world):
-    w = await world(hang, failure__first_byte_timeout_s=1, failure__retries=0)
+@pytest.mark.parametrize(
+    ("engines", "code", "words"), [(1, "upstream_timeout", "1 s"), (2, "failed_alike", "it did not answer in time")]
+)
+async def test_a_silent_engine_is_abandoned(world, engines, code, words):
+    w = await world(*[hang] * engines, failure__first_byte_timeout_s=1)
     response = await w.ask()
-    assert (response.status_code, response.json()["error"]["code"]) == (504, "upstream_timeout")
-    assert "1 s" in response.json()["error"]["message"]
+    assert (response.status_code, response.json()["error"]["code"]) == (504, code)
+    assert words in response.json()["error"]["message"]
 
 
 async def test_a_stream_that_breaks_after_its_first_byte_ends_with_an_error_event_and_is_not_repeated(world):
