@@ -17,7 +17,7 @@ from fleet.redis import connect
 from fleet.spec.sections import slo_of
 from router.contract.redis.staleness import FRAME_OLD_S
 
-WORST_FIRST = ("failed", "saturated", "stale", "warning", "ready", "stopped")
+WORST_FIRST = ("failed", "saturated", "stale", "ready", "stopped")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import pytest
 
+from controlplane.tests.attacks.target import TICKS, usage
 from controlplane.tests.engines.fleet import Fleet
 from controlplane.tests.engines.load import measured, requests, tokens_per_word
 from controlplane.tests.engines.twin import calibrated, predicted
@@ -103,12 +104,7 @@ def _of_others_s(core: int, engine: set[int]) -> float:
     line = next(one for one in Path("/proc/stat").read_text().splitlines() if one.startswith(f"cpu{core} "))
     user, nice, system, _idle, _waiting, *interrupts_and_host = map(int, line.split()[1:9])
     worked = user + nice + system + sum(interrupts_and_host)
-    own = sum(sum(map(int, _after_the_name(pid)[11:13])) for pid in engine)
-    return (worked - own) / os.sysconf("SC_CLK_TCK")
-
-
-def _after_the_name(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return worked / TICKS - sum(usage(pid).cpu_s for pid in engine)
 
 
 def _beyond(load: str, metric: str, engine: list[float], twin: float) -> float:
